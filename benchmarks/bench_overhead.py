@@ -40,7 +40,15 @@ UNPROVED: dict[str, Any] = {
 """V placements with little memory, none of which was proved in 30 s (``peers/compare.py``)."""
 
 
-COLUMNS = ("alone", "bench", "more", "bench - solving", "alone, processor", "more", "start")
+COLUMNS = (
+    "alone",
+    "bench",
+    "more",
+    "bench - solving",
+    "alone, processor",
+    "more",
+    "start",
+)
 
 START = 2
 """Items of a run of its own that says how long a start takes; the first one starts the helper."""
@@ -73,7 +81,12 @@ def _asked(sort: str, seed: int) -> tuple[Instance, str, None, dict[str, Any]]:
         return generate(devices=4, microbatches=8, seed=seed), sort, None, options
     if sort == "compiled":
         chosen = {"heuristics": ["list-sweep", "1f1b"]}
-        shape = {"devices": 8, "microbatches": 32, "stages_per_device": 2, "placement": "vshape"}
+        shape = {
+            "devices": 8,
+            "microbatches": 32,
+            "stages_per_device": 2,
+            "placement": "vshape",
+        }
         return generate(seed=seed, **shape), sort, None, options | chosen
     drawn = generate(seed=seed, **UNPROVED)
     return drawn, sort, None, options | {"time_limit": 1.0}
@@ -96,7 +109,9 @@ def engine(asked: Sequence[BenchItem], processes: int) -> tuple[Times, float]:
     first = _engine(asked[:START], processes)
     every = _engine(asked, processes)
     wall = every.wall - first.wall
-    return Times(wall, every.processor - first.processor, every.solving - first.solving), first.wall
+    return Times(
+        wall, every.processor - first.processor, every.solving - first.solving
+    ), first.wall
 
 
 def _engine(asked: Sequence[BenchItem], processes: int) -> Times:
@@ -104,7 +119,9 @@ def _engine(asked: Sequence[BenchItem], processes: int) -> Times:
     limits = Limits(60.0, memory_share(processes))
     done = list(LocalEngine(processes).map(solve_item, asked, limits))
     wall = time.perf_counter() - began
-    assert all(one.failure is None for one in done), next(one.error for one in done if one.failure)
+    assert all(one.failure is None for one in done), next(
+        one.error for one in done if one.failure
+    )
     return Times(wall, _processor() - spent, sum(one.value["seconds"] for one in done))
 
 
@@ -120,17 +137,31 @@ def rows(sort: str, count: int, rounds: int) -> Iterator[str]:
     for _ in range(rounds):
         base, (run, start) = alone(asked), engine(asked, 1)
         each = (base.wall, run.wall, run.wall - base.wall, run.wall - run.solving)
-        found.append([*each, base.processor, run.processor - base.processor, start * count])
-    shown = [1000 * statistics.median(column) / count for column in zip(*found, strict=True)]
-    yield f"| {sort} | {count} | " + " | ".join(f"{figure:,.1f}" for figure in shown) + " |"
+        found.append(
+            [*each, base.processor, run.processor - base.processor, start * count]
+        )
+    shown = [
+        1000 * statistics.median(column) / count for column in zip(*found, strict=True)
+    ]
+    yield (
+        f"| {sort} | {count} | "
+        + " | ".join(f"{figure:,.1f}" for figure in shown)
+        + " |"
+    )
 
 
 def main() -> None:
     """Measure and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=20, metavar="N", help="of each sort")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="medians are of so many")
-    parser.add_argument("--seconds", type=int, default=100, metavar="N", help="items of a second")
+    parser.add_argument(
+        "--items", type=int, default=20, metavar="N", help="of each sort"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="medians are of so many"
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=100, metavar="N", help="items of a second"
+    )
     options = parser.parse_args()
     print("Milliseconds for each item; the start is that of a whole run.\n")
     print("| items | number | " + " | ".join(COLUMNS) + " |")
@@ -141,7 +172,10 @@ def main() -> None:
     if options.seconds:
         asked = items("second", START + options.seconds)
         one, two = engine(asked, 1)[0], engine(asked, 2)[0]
-        print(f"\n{options.seconds} items of a second: {one.wall:.1f} s with one process,", end=" ")
+        print(
+            f"\n{options.seconds} items of a second: {one.wall:.1f} s with one process,",
+            end=" ",
+        )
         print(f"{two.wall:.1f} s with two, ratio {two.wall / one.wall:.2f}")
 
 

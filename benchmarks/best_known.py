@@ -82,7 +82,9 @@ def verify(directory: Path) -> Iterator[Verified]:
     files = instance_files(directory)
     path = directory / BEST_KNOWN
     if not path.exists():
-        raise InputError('no such file; "best_known.py update" makes it', source=str(path))
+        raise InputError(
+            'no such file; "best_known.py update" makes it', source=str(path)
+        )
     known = load_best_known(directory).instances
     for name in files:
         entry = known.get(name)
@@ -90,7 +92,9 @@ def verify(directory: Path) -> Iterator[Verified]:
             yield Verified(name, None, (f"no entry in {BEST_KNOWN}",))
             continue
         try:
-            problems = _entry_problems(directory, entry, ppsolve.load_instance(directory / name))
+            problems = _entry_problems(
+                directory, entry, ppsolve.load_instance(directory / name)
+            )
         except InputError as error:
             problems = [str(error)]
         yield Verified(name, entry, tuple(problems))
@@ -109,7 +113,9 @@ def _entry_problems(directory: Path, entry: Entry, instance: Instance) -> list[s
     return [*problems, *_bound_problems(entry, analytic)]
 
 
-def _description_problems(entry: Entry, instance: Instance, analytic: Result) -> Iterator[str]:
+def _description_problems(
+    entry: Entry, instance: Instance, analytic: Result
+) -> Iterator[str]:
     if (entry.objective, entry.time_unit) != (analytic.objective, analytic.time_unit):
         yield (
             f"the entry has {entry.objective} in {entry.time_unit}, the instance "
@@ -133,7 +139,9 @@ def _stored_problems(directory: Path, entry: Entry, instance: Instance) -> list[
         raise error.located(str(path)) from None
 
 
-def schedule_problems(instance: Instance, stored: StoredSchedule, entry: Entry) -> list[str]:
+def schedule_problems(
+    instance: Instance, stored: StoredSchedule, entry: Entry
+) -> list[str]:
     """Return the faults of the schedule of an upper bound: broken rules, another value.
 
     Parameters
@@ -233,7 +241,11 @@ def update(
     InputError
         No instance matches, one is not valid, or the file cannot be read or written.
     """
-    names = [name for name in instance_files(directory) if only is None or fnmatch(name, only)]
+    names = [
+        name
+        for name in instance_files(directory)
+        if only is None or fnmatch(name, only)
+    ]
     if not names:
         raise InputError(f'no instance matches "{only}"', source=str(directory))
     day = today or datetime.datetime.now(datetime.UTC).date()
@@ -243,7 +255,9 @@ def update(
         if before is not None and before.is_closed and not again:
             yield Updated(name, before, before)
             continue
-        result = ppsolve.optimize(instance, time_limit=time_limit, workers=workers, seed=seed)
+        result = ppsolve.optimize(
+            instance, time_limit=time_limit, workers=workers, seed=seed
+        )
         # Read again: another process may have written the file since.
         known = load_best_known(directory)
         before = _known_of(known, name, instance)
@@ -277,7 +291,9 @@ def _merged(
     fresh = _entry_of(name, instance, result, day)
     stored = StoredSchedule.of(result) if result.schedule is not None else None
     if wrong := _result_problems(instance, result, stored, fresh):
-        return Updated(name, before, before, "optimize returned a wrong result: " + wrong[0])
+        return Updated(
+            name, before, before, "optimize returned a wrong result: " + wrong[0]
+        )
     replaces = _replaces_schedule(directory, instance, before, fresh)
     after = _better_of(before, fresh, take_upper=replaces)
     if contradictions := after.contradictions():
@@ -287,7 +303,9 @@ def _merged(
     return Updated(name, before, after)
 
 
-def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date) -> Entry:
+def _entry_of(
+    name: str, instance: Instance, result: Result, day: datetime.date
+) -> Entry:
     versions = result.versions
     claim = partial(
         Claim,
@@ -298,8 +316,13 @@ def _entry_of(name: str, instance: Instance, result: Result, day: datetime.date)
         workers=result.workers,
     )
     reached, proved = (
-        None if value is None else claim(value=as_decimal(value), method=by or "unknown")
-        for value, by in ((result.value, result.best_by), (result.bound, result.bound_by))
+        None
+        if value is None
+        else claim(value=as_decimal(value), method=by or "unknown")
+        for value, by in (
+            (result.value, result.best_by),
+            (result.bound, result.bound_by),
+        )
     )
     return Entry(
         kind=str(instance.kind),
@@ -343,11 +366,15 @@ def _replaces_schedule(
 
 
 def _better_of(before: Entry | None, fresh: Entry, *, take_upper: bool) -> Entry:
-    lowers = [entry.lower for entry in (before, fresh) if entry is not None and entry.lower]
+    lowers = [
+        entry.lower for entry in (before, fresh) if entry is not None and entry.lower
+    ]
     lower_claim = max(lowers, key=lambda claim: claim.value, default=None)
     best = fresh if take_upper or before is None else before
     merged = best.model_copy(update={"lower": lower_claim})
-    return merged.model_copy(update={"status": "closed" if merged.is_closed else "open"})
+    return merged.model_copy(
+        update={"status": "closed" if merged.is_closed else "open"}
+    )
 
 
 def report_verified(directory: Path) -> int:
@@ -360,7 +387,9 @@ def report_verified(directory: Path) -> int:
             print(f"WRONG {verified.name}: {problem}")
         if not verified.problems:
             print(f"ok    {verified.name}: {verified.entry}", flush=True)
-    print(f"{total - wrong} of {total} verified" + (f", {wrong} wrong" if wrong else ""))
+    print(
+        f"{total - wrong} of {total} verified" + (f", {wrong} wrong" if wrong else "")
+    )
     return WRONG if wrong else 0
 
 
@@ -384,14 +413,20 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     )
     actions = parser.add_subparsers(dest="action", required=True)
     verifying = actions.add_parser("verify", help="prove every upper bound again")
-    updating = actions.add_parser("update", help="solve open instances, keep better bounds")
+    updating = actions.add_parser(
+        "update", help="solve open instances, keep better bounds"
+    )
     for action in (verifying, updating):
         action.add_argument("directory", nargs="?", type=Path, default=INSTANCES)
-    updating.add_argument("--time-limit", type=float, default=60.0, help="seconds per instance")
+    updating.add_argument(
+        "--time-limit", type=float, default=60.0, help="seconds per instance"
+    )
     updating.add_argument("--only", help='only files that match, e.g. "uniform/*"')
     updating.add_argument("--workers", type=int, help="search workers")
     updating.add_argument("--seed", type=int, default=0, help="seed of the search")
-    updating.add_argument("--again", action="store_true", help="solve closed instances too")
+    updating.add_argument(
+        "--again", action="store_true", help="solve closed instances too"
+    )
     return parser.parse_args(arguments)
 
 

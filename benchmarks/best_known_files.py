@@ -24,7 +24,12 @@ from shipped import BEST_KNOWN
 
 from ppsolve import InputError, Objective, Result
 from ppsolve.models.documents.base import Number, StrictModel, Whole
-from ppsolve.models.documents.files import parse_json, read_json, write_bytes, write_text
+from ppsolve.models.documents.files import (
+    parse_json,
+    read_json,
+    write_bytes,
+    write_text,
+)
 
 SCHEDULES = "best_known_schedules"
 
@@ -113,7 +118,9 @@ class Entry(StrictModel):
             f"{claim.value} ({claim.method})" if claim else "none"
             for claim in (self.upper, self.lower)
         )
-        unit = "iterations" if self.objective is Objective.ITERATIONS else self.time_unit
+        unit = (
+            "iterations" if self.objective is Objective.ITERATIONS else self.time_unit
+        )
         return f"{self.status}, upper {upper}, lower {lower} {unit}"
 
 
@@ -166,7 +173,9 @@ def save_best_known(directory: Path, known: BestKnown) -> None:
 
 def _entry_text(entry: Entry) -> str:
     fields = entry.model_dump(mode="json")
-    lines = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
+    lines = [
+        f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()
+    ]
     return "{\n" + ",\n".join(lines) + "}"
 
 
@@ -250,7 +259,9 @@ class StoredSchedule(StrictModel):
     @property
     def last_start(self) -> int:
         """The latest start, in ticks."""
-        return max((max(accumulate(column)) for column in self.starts.values()), default=0)
+        return max(
+            (max(accumulate(column)) for column in self.starts.values()), default=0
+        )
 
     def rows(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the ops of a schedule document, each with id and start in the time unit.
@@ -267,18 +278,24 @@ class StoredSchedule(StrictModel):
             The starts of an op are not as many as it has micro-batches, or one is too large.
         """
         columns, tick, rows = columns_of(names), Fraction(self.tick), []
-        missing = [] if self.iterations else [name for name in columns if name not in self.starts]
+        missing = (
+            []
+            if self.iterations
+            else [name for name in columns if name not in self.starts]
+        )
         for column in [*sorted(missing), *self.starts]:
             ops, values = columns.get(column, [column]), self.starts.get(column, ())
             if len(ops) != len(values):
                 raise InputError(
-                    f"expected {len(ops)} starts, got {len(values)}", field=f"starts.{column}"
+                    f"expected {len(ops)} starts, got {len(values)}",
+                    field=f"starts.{column}",
                 )
             starts = list(accumulate(values))
             if max(map(abs, starts)) > MAX_START:
                 raise InputError("a start is too large", field=f"starts.{column}")
             rows += [
-                {"id": op, "start": _figure(k * tick)} for op, k in zip(ops, starts, strict=True)
+                {"id": op, "start": _figure(k * tick)}
+                for op, k in zip(ops, starts, strict=True)
             ]
         return rows
 
@@ -292,9 +309,13 @@ def columns_of(names: Iterable[str]) -> dict[str, list[str]]:
     columns: dict[str, list[tuple[int, str]]] = {}
     for name in every:
         match = MICROBATCH_OP.fullmatch(name)
-        column, number = (match[1], int(match[2])) if match and match[1] not in every else (name, 0)
+        column, number = (
+            (match[1], int(match[2])) if match and match[1] not in every else (name, 0)
+        )
         columns.setdefault(column, []).append((number, name))
-    return {column: [name for _, name in sorted(ops)] for column, ops in columns.items()}
+    return {
+        column: [name for _, name in sorted(ops)] for column, ops in columns.items()
+    }
 
 
 def _exact(time: float) -> Fraction:
@@ -313,9 +334,13 @@ def _unpacked(path: Path) -> str:
         with gzip.open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise InputError(f"expected at most {MAX_BYTES} bytes unpacked", source=str(path))
+            raise InputError(
+                f"expected at most {MAX_BYTES} bytes unpacked", source=str(path)
+            )
         return data.decode()
     except FileNotFoundError:
         raise InputError("no such file", source=str(path)) from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise InputError(f"expected a gzipped schedule: {error}", source=str(path)) from None
+        raise InputError(
+            f"expected a gzipped schedule: {error}", source=str(path)
+        ) from None

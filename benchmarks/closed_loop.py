@@ -28,14 +28,18 @@ DOCS = ROOT / "docs" / "closed_loop"
 def run_example(folder: Path) -> None:
     """Run the example in a folder and write its record."""
     example = [sys.executable, str(ROOT / "examples" / "closed_loop.py"), str(folder)]
-    figures = subprocess.run(example, stdout=subprocess.PIPE, text=True, check=True).stdout
+    figures = subprocess.run(
+        example, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     print(figures, end="")
     DOCS.mkdir(exist_ok=True)
     (DOCS / "figures.txt").write_text(figures)
     result = ppsolve.Result.model_validate_json((folder / "result.json").read_text())
     (DOCS / "result.json").write_text(result.model_dump_json() + "\n")
     for name in ("first", "run"):
-        _ppsolve("convert", "trace", folder / name, "--table", "-o", DOCS / f"{name}.csv")
+        _ppsolve(
+            "convert", "trace", folder / name, "--table", "-o", DOCS / f"{name}.csv"
+        )
 
 
 def write_page(page: Path, folder: Path) -> None:
@@ -56,7 +60,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--page", type=Path, help="write the page of the record to this file")
+    parser.add_argument(
+        "--page", type=Path, help="write the page of the record to this file"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         if options.page is None:

@@ -26,7 +26,10 @@ from torch._inductor import comms, config, config_comms
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes import overlap_scheduling
-from torch._inductor.fx_passes.overlap_scheduling import OverlapScheduler, is_compute_node
+from torch._inductor.fx_passes.overlap_scheduling import (
+    OverlapScheduler,
+    is_compute_node,
+)
 from torch._inductor.utils import contains_collective, contains_wait
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -89,8 +92,12 @@ def of_fx_node(node: torch.fx.Node, size: int | None = None) -> float | None:
     touched = sum(each.numel() * each.element_size() for each in values)
     flops = 0
     if is_compute_node(node):
-        flops = flop_registry[node.target.overloadpacket](*values[:-1], out_val=values[-1])
-    return float(round(microseconds(flops, touched, is_comm="c10d" in str(node.target))))
+        flops = flop_registry[node.target.overloadpacket](
+            *values[:-1], out_val=values[-1]
+        )
+    return float(
+        round(microseconds(flops, touched, is_comm="c10d" in str(node.target)))
+    )
 
 
 def fsdp(x: Any, *shards: Any, group: Any) -> Any:
@@ -104,9 +111,13 @@ def resharded(x: Any, *shards: Any, group: Any) -> tuple[Any, ...]:
     """Run a step by hand that gathers each weight once more for its backward."""
     inputs, grads = [x], []
     for shard in shards:
-        inputs.append(torch.relu(inputs[-1] @ funcol.all_gather_tensor(shard, 0, group)))
+        inputs.append(
+            torch.relu(inputs[-1] @ funcol.all_gather_tensor(shard, 0, group))
+        )
     grad = inputs[-1].sin()
-    for shard, given, got in reversed(list(zip(shards, inputs, inputs[1:], strict=False))):
+    for shard, given, got in reversed(
+        list(zip(shards, inputs, inputs[1:], strict=False))
+    ):
         grad = grad * (got > 0)
         grads.append(funcol.reduce_scatter_tensor(given.t() @ grad, "sum", 0, group))
         grad = grad @ funcol.all_gather_tensor(shard, 0, group).t()
@@ -130,11 +141,15 @@ def experts(x: Any, *weights: Any, group: Any, shards: Any = None) -> Any:
     """
     for pair in zip(weights[::2], weights[1::2], strict=True):
         expert, shared = (
-            each if shards is None else funcol.all_gather_tensor_autograd(each, 0, shards)
+            each
+            if shards is None
+            else funcol.all_gather_tensor_autograd(each, 0, shards)
             for each in pair
         )
         sent = funcol.all_to_all_single_autograd(x, None, None, group)
-        back = funcol.all_to_all_single_autograd(torch.relu(sent @ expert), None, None, group)
+        back = funcol.all_to_all_single_autograd(
+            torch.relu(sent @ expert), None, None, group
+        )
         x = back + torch.relu(x @ shared)
     return (x,)
 
@@ -166,12 +181,16 @@ def models() -> Iterator[tuple[str, Callable[..., Any], list[tuple[int, int]]]]:
     yield "fsdp-resharded-step", partial(resharded, group=group), [x, *[shard] * LAYERS]
 
 
-def dump_of(name: str, function: Callable[..., Any], shapes: Sequence[tuple[int, int]]) -> Dump:
+def dump_of(
+    name: str, function: Callable[..., Any], shapes: Sequence[tuple[int, int]]
+) -> Dump:
     """Return one graph, with what each pass makes of it."""
     found: Dump = {"torch": torch.__version__}
     mode = FakeTensorMode()
     with mode:
-        given = [torch.empty(s, dtype=torch.bfloat16, requires_grad=True) for s in shapes]
+        given = [
+            torch.empty(s, dtype=torch.bfloat16, requires_grad=True) for s in shapes
+        ]
         graph = make_fx(function, decomposition_table=select_decomp_table())(*given)
         graph.graph.eliminate_dead_code()
     found["fx"], found["fx_order"] = scheduled(graph, name)
@@ -213,26 +232,42 @@ def run(nodes: list[Any], compiled: CompiledGraph, passes: Sequence[str]) -> Dum
 
 def scheduled(graph: torch.fx.GraphModule, name: str) -> tuple[Dump, list[str]]:
     """Return an FX graph as an instance, and the order that OverlapScheduler gives it."""
-    from torch._inductor.comm_analysis import estimate_fx_collective_memory_footprint as footprint
+    from torch._inductor.comm_analysis import (
+        estimate_fx_collective_memory_footprint as footprint,
+    )
 
     nodes: list[Dump] = []
     for node in graph.graph.nodes:
         word = str(node.target)
-        kind = "wait" if "wait_tensor" in word else "comm" if "c10d" in word else "compute"
-        found = {"name": node.name, "kind": kind, "deps": [d.name for d in node.all_input_nodes]}
+        kind = (
+            "wait" if "wait_tensor" in word else "comm" if "c10d" in word else "compute"
+        )
+        found = {
+            "name": node.name,
+            "kind": kind,
+            "deps": [d.name for d in node.all_input_nodes],
+        }
         if kind != "wait":
             found["duration"] = of_fx_node(node) or 0
         if kind == "comm":
             known = (each for each in COLLECTIVES if each in word)
             group = overlap_scheduling.get_group_name(node)
-            found |= {"bytes": footprint(node), "collective": next(known, "other"), "group": group}
+            found |= {
+                "bytes": footprint(node),
+                "collective": next(known, "other"),
+                "group": group,
+            }
         elif node.op == "call_function" and is_compute_node(node):
             found["category"] = "matmul"
         nodes.append(found)
-    instance = OverlapInstance.parse({"name": name, "collective_order": "free", "nodes": nodes})
+    instance = OverlapInstance.parse(
+        {"name": name, "collective_order": "free", "nodes": nodes}
+    )
     copy = torch.fx.GraphModule(graph, graph.graph.__deepcopy__({}))
     # Its own estimate knows no CPU.
-    with patch.object(overlap_scheduling, "estimate_roofline_runtime_ms", lambda _: 0.0):
+    with patch.object(
+        overlap_scheduling, "estimate_roofline_runtime_ms", lambda _: 0.0
+    ):
         OverlapScheduler(
             copy,
             max_in_flight_gb=5,

@@ -99,12 +99,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = max(1, parser.parse_args().runs)
-    found = [{label: measure(options) for label, options in SHAPES.items()} for _ in range(runs)]
-    print("| pipeline | ops | built: wall | processor | first worker: wall | processor |")
+    found = [
+        {label: measure(options) for label, options in SHAPES.items()}
+        for _ in range(runs)
+    ]
+    print(
+        "| pipeline | ops | built: wall | processor | first worker: wall | processor |"
+    )
     print("| --- | --- | --- | --- | --- | --- |")
     for label in SHAPES:
         rows = [each[label][1] for each in found]
-        medians = [f"{statistics.median(column):.2f}" for column in zip(*rows, strict=True)]
+        medians = [
+            f"{statistics.median(column):.2f}" for column in zip(*rows, strict=True)
+        ]
         print(f"| {label} | {found[0][label][0]} | {' | '.join(medians)} |")
 
 

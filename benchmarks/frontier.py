@@ -42,7 +42,17 @@ VIRTUAL_SHAPES = ((4, 16), (6, 16), (8, 16), (8, 24), (12, 24))
 TIGHT_CAPACITIES = ("0.5", "0.625", "0.75")
 """Shapes and capacities where two stages of a device wait for memory."""
 
-COLUMNS = ("family", "instance", "value", "bound", "gap %", "found by", "proved by", "s", "CPU s")
+COLUMNS = (
+    "family",
+    "instance",
+    "value",
+    "bound",
+    "gap %",
+    "found by",
+    "proved by",
+    "s",
+    "CPU s",
+)
 
 
 class Family(NamedTuple):
@@ -78,8 +88,12 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--seeds", type=seeds_of, help="e.g. 0-4, in place of the family's own")
-    parser.add_argument("--time-limit", type=float, help="seconds, in place of the family's own")
+    parser.add_argument(
+        "--seeds", type=seeds_of, help="e.g. 0-4, in place of the family's own"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, help="seconds, in place of the family's own"
+    )
     parser.add_argument("--name", default="", help="part of the names of instances")
     parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args()
@@ -138,7 +152,9 @@ def gap_of(result: Result) -> float:
 
 def summary(solved: list[Row]) -> str:
     """Return a table of proofs and gaps by family."""
-    lines = [line(["family", "instances", "proved", "mean gap %", "worst gap %", "found by"])]
+    lines = [
+        line(["family", "instances", "proved", "mean gap %", "worst gap %", "found by"])
+    ]
     lines.append(line(["---"] * 6))
     for name in dict.fromkeys(row.family for row in solved):
         results = [row.result for row in solved if row.family == name]
@@ -189,7 +205,9 @@ def both_objectives(instance: Instance) -> Iterator[Instance]:
     yield instance.model_copy(update=changes)
 
 
-def uneven(shape: tuple[int, int], seeds: range, capacities: Iterable[str]) -> Iterator[Instance]:
+def uneven(
+    shape: tuple[int, int], seeds: range, capacities: Iterable[str]
+) -> Iterator[Instance]:
     """Yield pipelines with random times of every stage.
 
     Parameters
@@ -250,8 +268,12 @@ FAMILIES = {
     "curve": Family(60, range(1), curve),
     "published": Family(60, range(1), published),
     "v-rows": Family(180, range(1), v_rows),
-    "uneven-16x64": Family(60, range(15), lambda s: uneven((16, 64), s, WIDE_CAPACITIES)),
-    "uneven-32x128": Family(180, range(5), lambda s: uneven((32, 128), s, WIDE_CAPACITIES)),
+    "uneven-16x64": Family(
+        60, range(15), lambda s: uneven((16, 64), s, WIDE_CAPACITIES)
+    ),
+    "uneven-32x128": Family(
+        180, range(5), lambda s: uneven((32, 128), s, WIDE_CAPACITIES)
+    ),
     "uneven-64x1024": Family(60, range(1), lambda s: uneven((64, 1024), s, ("1",))),
     "uneven-virtual": Family(40, range(20), uneven_virtual),
     "m-near-p": Family(60, range(2), few_microbatches),

@@ -74,14 +74,24 @@ def measure_uneven(options: argparse.Namespace) -> str:
         runs.append((lower(instance).num_ops, solve(instance, options, 20)))
     results = [result for _, result in runs]
     proved = [result for result in results if result.status is Status.OPTIMAL]
-    closed = [result for result in proved if any(entry.gap == 0 for entry in result.heuristics)]
+    closed = [
+        result
+        for result in proved
+        if any(entry.gap == 0 for entry in result.heuristics)
+    ]
     seconds = [result.wall_seconds for result in results]
     best = [
-        min(gap for name, gap in gaps_of(result).items() if name in PUBLISHED and gap is not None)
+        min(
+            gap
+            for name, gap in gaps_of(result).items()
+            if name in PUBLISHED and gap is not None
+        )
         for result in proved
     ]
     shown = [
-        name for name in SHOWN if any(gaps_of(result).get(name) is not None for result in results)
+        name
+        for name in SHOWN
+        if any(gaps_of(result).get(name) is not None for result in results)
     ]
     rows = [
         [
@@ -110,7 +120,14 @@ def measure_uneven(options: argparse.Namespace) -> str:
             f"heuristic is optimal. Seconds: median {statistics.median(seconds):.2f}, largest "
             f"{max(seconds):.2f}.",
             table(
-                ["heuristic", "optimal on", "mean gap %", "median", "largest", "feasible on"],
+                [
+                    "heuristic",
+                    "optimal on",
+                    "mean gap %",
+                    "median",
+                    "largest",
+                    "feasible on",
+                ],
                 heuristic_rows(proved),
             ),
             f"The best *published* heuristic of each instance is optimal on {best.count(0)} of "
@@ -124,7 +141,9 @@ def measure_uneven(options: argparse.Namespace) -> str:
 def heuristic_rows(results: list[Result]) -> Iterable[list[object]]:
     """Yield the figures of each heuristic that is feasible on some proved instance."""
     for name in all_heuristics():
-        gaps = [gap for result in results if (gap := gaps_of(result).get(name)) is not None]
+        gaps = [
+            gap for result in results if (gap := gaps_of(result).get(name)) is not None
+        ]
         if gaps:
             figures = statistics.fmean(gaps), statistics.median(gaps), max(gaps)
             yield [name, gaps.count(0), *map(percent, figures), len(gaps)]
@@ -137,7 +156,9 @@ def gaps_of(result: Result) -> dict[str, float | None]:
 
 def measure_scan(options: argparse.Namespace) -> str:
     """Return optima over memory, and what published zero-bubble schedulers reach."""
-    data = json.loads((ROOT / "tests/data/zero_bubble_memory_scan_4x8.json").read_text())
+    data = json.loads(
+        (ROOT / "tests/data/zero_bubble_memory_scan_4x8.json").read_text()
+    )
     rows = []
     for point in islice(data["rows"], options.points):
         limit = f"{point['lim']:g}"
@@ -154,7 +175,14 @@ def measure_scan(options: argparse.Namespace) -> str:
                 percent(reached / value - 1),
             ]
         )
-    head = ["capacity", "value (us)", "bound by", "seconds", "zero-bubble scheduler", "its gap %"]
+    head = [
+        "capacity",
+        "value (us)",
+        "bound by",
+        "seconds",
+        "zero-bubble scheduler",
+        "its gap %",
+    ]
     return table(head, rows)
 
 
@@ -179,7 +207,9 @@ def measure_curve(options: argparse.Namespace) -> str:
                 result.status,
             ]
         )
-    return table(["memory / p", "published rate", "best rate", "lower bound", "status"], rows)
+    return table(
+        ["memory / p", "published rate", "best rate", "lower bound", "status"], rows
+    )
 
 
 def measure_uniform(options: argparse.Namespace) -> str:
@@ -211,11 +241,26 @@ def measure_fillers(options: argparse.Namespace) -> str:
             default=None,
         )
         if best is not None:
-            greedy = [f"{best[0]:,.1f}", best[1], percent(float(best[0] / found.value) - 1)]
-        fillers = sum(instance.steps if each.per_step else 1 for each in instance.fillers)
+            greedy = [
+                f"{best[0]:,.1f}",
+                best[1],
+                percent(float(best[0] / found.value) - 1),
+            ]
+        fillers = sum(
+            instance.steps if each.per_step else 1 for each in instance.fillers
+        )
         figures = f"{found.value:,.1f}", f"{found.bound:,.1f}", found.best_by
         rows.append([instance.name, fillers, *figures, *greedy])
-    head = ["instance", "fillers", "value (ms)", "bound", "found by", "best greedy", "by", "gap %"]
+    head = [
+        "instance",
+        "fillers",
+        "value (ms)",
+        "bound",
+        "found by",
+        "best greedy",
+        "by",
+        "gap %",
+    ]
     return table(head, rows)
 
 
@@ -228,7 +273,11 @@ def measure_runtimes(options: argparse.Namespace) -> str:
         obstacles = {family.name: family.obstacle(instance) for family in FAMILIES}
         refused.update(name for name, why in obstacles.items() if why is not None)
         free = None
-        for name in (each.name for each in FAMILIES if each.is_finite and not obstacles[each.name]):
+        for name in (
+            each.name
+            for each in FAMILIES
+            if each.is_finite and not obstacles[each.name]
+        ):
             few = {} if free is None else {"heuristics": ["1f1b"]}
             found = solve(instance, options, 0 if few else 10, runtime=name, **few)
             # Of all schedules the best is known from the first of these runtimes.
@@ -239,9 +288,22 @@ def measure_runtimes(options: argparse.Namespace) -> str:
             if found.value is not None:
                 prices[name].append(found.value / free.free_value - 1)
         print(f"{instance.name}: {len(rows)} prices", file=sys.stderr)
-    head = ["runtime", "refuses", "nothing fits", "runs", "mean price %", "median", "largest"]
+    head = [
+        "runtime",
+        "refuses",
+        "nothing fits",
+        "runs",
+        "mean price %",
+        "median",
+        "largest",
+    ]
     summary = [
-        [family.name, refused[family.name], unfit[family.name], *price_figures(prices[family.name])]
+        [
+            family.name,
+            refused[family.name],
+            unfit[family.name],
+            *price_figures(prices[family.name]),
+        ]
         for family in FAMILIES
         if family.is_finite
     ]
@@ -299,9 +361,13 @@ def price_figures(prices: list[float]) -> list[object]:
 
 def measure_compiled(options: argparse.Namespace) -> str:
     """Return gaps of today's overlap passes on graphs that torch compiled, at equal memory."""
-    found: dict[str, list[tuple[float | None, float]]] = {name: [] for name in OVERLAP_PASSES}
+    found: dict[str, list[tuple[float | None, float]]] = {
+        name: [] for name in OVERLAP_PASSES
+    }
     rows = []
-    for path in islice(sorted((ROOT / "tests/data/inductor").glob("*.json")), options.points):
+    for path in islice(
+        sorted((ROOT / "tests/data/inductor").glob("*.json")), options.points
+    ):
         dump = json.loads(path.read_text())
         graph = OverlapInstance.parse(dump["graph"] | {"collective_order": "free"})
         best = cache(partial(within, graph, options))
@@ -316,14 +382,18 @@ def measure_compiled(options: argparse.Namespace) -> str:
         optimum = best(dump["peak"])
         values = [float(each or 0) for each in (optimum.value, optimum.bound)]
         shown = [f"{each:,.0f}" for each in (compiled, *values)]
-        rows.append([path.stem, len(graph.nodes), *shown, percent(1 - values[0] / compiled)])
+        rows.append(
+            [path.stem, len(graph.nodes), *shown, percent(1 - values[0] / compiled)]
+        )
     head = ["graph", "nodes", "as compiled (us)", "best (us)", "bound (us)", "saved %"]
     return "\n\n".join([pass_table(found), table(head, rows)])
 
 
 def within(graph: OverlapInstance, options: argparse.Namespace, peak: float) -> Result:
     """Return the best order of a compiled graph that holds no more bytes than `peak`."""
-    return solve(graph.model_copy(update={"max_live_bytes": Decimal(round(peak))}), options, 30)
+    return solve(
+        graph.model_copy(update={"max_live_bytes": Decimal(round(peak))}), options, 30
+    )
 
 
 def pass_table(found: dict[str, list[tuple[float | None, float]]]) -> str:
@@ -347,7 +417,11 @@ def measure_fused(options: argparse.Namespace) -> str:
     for path in islice(paths, options.points):
         instance = load_instance(path)
         result = solve(instance, options, 60)
-        found = {entry.name: entry.value for entry in result.heuristics if entry.gap is not None}
+        found = {
+            entry.name: entry.value
+            for entry in result.heuristics
+            if entry.gap is not None
+        }
         columns = [
             min((found[name] for name in names if name in found), default=None)
             for names in FUSED_RULES.values()
@@ -357,7 +431,15 @@ def measure_fused(options: argparse.Namespace) -> str:
         _, placement, _, capacity = instance.name.split("-")
         rows.append([capacity, placement, *shown, *best, result.best_by])
     rows.sort(key=lambda row: int(row[0]))
-    head = ["activations", "placement", *FUSED_RULES, "best", "bound", "gap %", "found by"]
+    head = [
+        "activations",
+        "placement",
+        *FUSED_RULES,
+        "best",
+        "bound",
+        "gap %",
+        "found by",
+    ]
     return table(head, rows)
 
 
@@ -377,8 +459,13 @@ def solve(
     instance: ppsolve.Instance, options: argparse.Namespace, seconds: float, **more: Any
 ) -> Any:
     """Solve an instance within its limit and name it, as progress."""
-    result = ppsolve.optimize(instance, time_limit=seconds, workers=options.workers, **more)
-    print(f"{result.instance}: {result.status}, {result.wall_seconds:.2f} s", file=sys.stderr)
+    result = ppsolve.optimize(
+        instance, time_limit=seconds, workers=options.workers, **more
+    )
+    print(
+        f"{result.instance}: {result.status}, {result.wall_seconds:.2f} s",
+        file=sys.stderr,
+    )
     return result
 
 
@@ -394,7 +481,9 @@ def written(page: str, name: str, text: str) -> str:
     pattern = re.compile(f"{re.escape(marks[0])}\n.*?{re.escape(marks[1])}", re.DOTALL)
     found, count = pattern.subn(lambda _: f"{marks[0]}\n{text}\n{marks[1]}", page)
     if count != 1:
-        raise SystemExit(f"{PAGE}: expected the marks of {name} once, found them {count} times")
+        raise SystemExit(
+            f"{PAGE}: expected the marks of {name} once, found them {count} times"
+        )
     return found
 
 
@@ -405,16 +494,22 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--seeds", default="0-39", help="seeds of the uneven pipelines")
-    parser.add_argument("--points", type=int, help="only the first points of the other tables")
+    parser.add_argument(
+        "--points", type=int, help="only the first points of the other tables"
+    )
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/gaps.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into docs/gaps.md"
+    )
     options = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")
     made_with = (
         f"Measured with version {version('ppsolve')}, OR-tools {version('ortools')}, "
         f"{options.workers} workers on {platform.machine()}, one instance after the other."
     )
-    texts = {name: SECTIONS[name](options) for name in options.only} | {"machine": made_with}
+    texts = {name: SECTIONS[name](options) for name in options.only} | {
+        "machine": made_with
+    }
     for name, text in texts.items():
         page = written(page, name, text)
     if options.write:

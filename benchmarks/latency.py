@@ -28,7 +28,9 @@ TOGETHER = 100
 
 def pipeline(devices: int, microbatches: int) -> ppsolve.PipelineInstance:
     """Return an uneven pipeline with the memory of 1F1B."""
-    forward = [100 + 10 * (stage % 3) + 30 * (stage == devices - 1) for stage in range(devices)]
+    forward = [
+        100 + 10 * (stage % 3) + 30 * (stage == devices - 1) for stage in range(devices)
+    ]
     return ppsolve.PipelineInstance(
         num_devices=devices,
         num_microbatches=microbatches,
@@ -46,10 +48,12 @@ def calls() -> dict[str, Callable[[], object]]:
         forward = np.random.default_rng(0).uniform(50, 150, (TOGETHER, devices))
         rows |= {
             f"`quick`, {size}": lambda one=one: ppsolve.quick(one),
-            f"`quick` of {TOGETHER}, {size}": lambda one=one, forward=forward: ppsolve.quick(
-                one, forward=forward
+            f"`quick` of {TOGETHER}, {size}": lambda one=one, forward=forward: (
+                ppsolve.quick(one, forward=forward)
             ),
-            f"`simulate(…, '1f1b')`, {size}": lambda one=one: ppsolve.simulate(one, "1f1b"),
+            f"`simulate(…, '1f1b')`, {size}": lambda one=one: ppsolve.simulate(
+                one, "1f1b"
+            ),
             f"`optimize(…, time_limit=0)`, {size}": lambda one=one: ppsolve.optimize(
                 one, time_limit=0
             ),
@@ -91,7 +95,11 @@ def main() -> None:
     if arguments.answer:
         answer()
         return
-    trees = {"now": HERE} if arguments.before is None else {"before": arguments.before, "now": HERE}
+    trees = (
+        {"now": HERE}
+        if arguments.before is None
+        else {"before": arguments.before, "now": HERE}
+    )
     processes = [
         subprocess.Popen(
             [sys.executable, __file__, "--answer"],

@@ -28,8 +28,22 @@ SHIPPED = (
     "kfac/measured",
     "kfac/pinned",
     "fillers",
-    *("few_microbatches", "heterogeneous", "large", "memory_curve", "memory_scan", "overlap"),
-    *("overlap_pipelines", "p2p_heavy", "published", "step_end", "tight_memory", "uniform"),
+    *(
+        "few_microbatches",
+        "heterogeneous",
+        "large",
+        "memory_curve",
+        "memory_scan",
+        "overlap",
+    ),
+    *(
+        "overlap_pipelines",
+        "p2p_heavy",
+        "published",
+        "step_end",
+        "tight_memory",
+        "uniform",
+    ),
     "virtual_stages",
 )
 """Folders below ``instances`` of which the first and the largest file are run."""
@@ -61,7 +75,9 @@ BUSY = "while True: pass"
 def main() -> None:
     """Measure and print a markdown table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limits", type=float, nargs="+", default=[1.0, 5.0, 20.0], metavar="S")
+    parser.add_argument(
+        "--limits", type=float, nargs="+", default=[1.0, 5.0, 20.0], metavar="S"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="instances with this in the name"
     )
@@ -99,7 +115,9 @@ def _warm(directory: Path) -> None:
 
 
 def _measure(cases: list[tuple[str, int, Path]], limits: list[float]) -> None:
-    print("| instance | ops | limit | wall | command | longest silence | status | beyond |")
+    print(
+        "| instance | ops | limit | wall | command | longest silence | status | beyond |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     beyond, most = 0, 0.0
     for name, ops, path in cases:
@@ -113,7 +131,9 @@ def _measure(cases: list[tuple[str, int, Path]], limits: list[float]) -> None:
                 f"| {status}{shown}, {reason} | {'yes' if is_beyond else ''} |",
                 flush=True,
             )
-    print(f"\n{beyond} of {len(cases) * len(limits)} beyond {FACTOR} x limit + {EXTRA} s")
+    print(
+        f"\n{beyond} of {len(cases) * len(limits)} beyond {FACTOR} x limit + {EXTRA} s"
+    )
     print(f"commands take at most {most:.2f} s more than their limit")
 
 

@@ -38,10 +38,14 @@ def milliseconds(flop: float) -> float:
 def layers_of(devices: int) -> list[int]:
     """Return the layers of each stage; the last one, which has the head, has fewer."""
     even, rest = divmod(MODEL.layers + 2, devices)
-    return [even + (stage < rest) - 2 * (stage == devices - 1) for stage in range(devices)]
+    return [
+        even + (stage < rest) - 2 * (stage == devices - 1) for stage in range(devices)
+    ]
 
 
-def pipeline(name: str, devices: int, microbatches: int, about: str, **fields: Any) -> Any:
+def pipeline(
+    name: str, devices: int, microbatches: int, about: str, **fields: Any
+) -> Any:
     """Return the pipeline of the language model, with fillers and more among `fields`."""
     work = [count * (MODEL.attention + MODEL.mlp) for count in layers_of(devices)]
     work[-1] += MODEL.vocabulary * MODEL.hidden
@@ -95,7 +99,9 @@ def matrices() -> dict[str, tuple[int, int]]:
     narrow = int(hidden * MODEL.kv_share)
     attention = {"q": (hidden, hidden), "k": (narrow, hidden), "v": (narrow, hidden)}
     return (
-        attention | {"o": (hidden, hidden)} | dict.fromkeys(("gate", "up", "down"), (hidden, ffn))
+        attention
+        | {"o": (hidden, hidden)}
+        | dict.fromkeys(("gate", "up", "down"), (hidden, ffn))
     )
 
 
@@ -172,7 +178,9 @@ def validation(devices: int, microbatches: int, count: int) -> PipelineInstance:
                 "device": stage,
                 "pieces": [milliseconds(2 * each * TOKENS / 4)],
             }
-            fillers.append(filler | ({"after": f"validation{stage - 1}.{i}"} if stage else {}))
+            fillers.append(
+                filler | ({"after": f"validation{stage - 1}.{i}"} if stage else {})
+            )
     name = f"validation-{devices}x{microbatches}"
     about = f"{count} validation micro-batches of a quarter of the tokens"
     return pipeline(name, devices, microbatches, about, fillers=fillers)

@@ -26,7 +26,11 @@ CHAINS = {
 }
 """What an op of four layers runs one after the other."""
 
-PLACEMENTS = {"v": ("vshape", 2), "interleaved": ("interleaved", 2), "linear": ("linear", 1)}
+PLACEMENTS = {
+    "v": ("vshape", 2),
+    "interleaved": ("interleaved", 2),
+    "linear": ("linear", 1),
+}
 CAPACITIES = (17, 32)
 """Activations of four layers that a device holds: DualPipeV's 2p + 1, and combined 1F1B's 4p."""
 
@@ -34,7 +38,9 @@ CAPACITIES = (17, 32)
 def alone() -> dict[str, int]:
     """Return the time of each op of four layers by itself, in microseconds."""
     return {
-        field: sum(MEASURED[part][layer][SPAN] for part in parts for layer in range(LAYERS))
+        field: sum(
+            MEASURED[part][layer][SPAN] for part in parts for layer in range(LAYERS)
+        )
         for field, parts in CHAINS.items()
     }
 

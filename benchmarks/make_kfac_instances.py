@@ -73,7 +73,9 @@ def every_instance() -> dict[str, KfacInstance]:
 def measured() -> dict[str, KfacInstance]:
     """Return timelines, some with replicas that meet in their syncs or with a memory limit."""
     made = {name: timelines(folder) for name, folder in MEASURED.items()}
-    replicas = made["bert-base-chimera-4x4"].model_copy(update={"sync_groups": ((0, 3), (1, 2))})
+    replicas = made["bert-base-chimera-4x4"].model_copy(
+        update={"sync_groups": ((0, 3), (1, 2))}
+    )
     # The first device saves the inputs of all 72 curvature parts before its first bubble, the
     # last one all inputs and errors; the others get less than PipeFisher's order needs.
     saved = {"saved": {"capacity": [72, 54, 60, 144]}}
@@ -112,7 +114,9 @@ def free() -> dict[str, KfacInstance]:
         "bert-4x8-latency": cycle(4, 8, FUSED, layers, pipeline=late),
         "bert-4x8-embedding": cycle(4, 8, EMBEDDING_FIRST, [BLOCK]),
         "bert-4x8-bidirectional": bidirectional(),
-        "bert-4x4-two-iterations": cycle(4, 4, SPLIT, layers, refresh_interval=2, max_age=1),
+        "bert-4x4-two-iterations": cycle(
+            4, 4, SPLIT, layers, refresh_interval=2, max_age=1
+        ),
         "bert-6x6-split": cycle(6, 6, SPLIT, [BLOCK], pipeline=late),
         "bert-6x12-memory": memory(),
         "bert-8x16": cycle(8, 16, FUSED, [BLOCK]),
@@ -130,7 +134,9 @@ def cycle(
     **fields: Any,
 ) -> KfacInstance:
     """Return an instance with the same modules on every stage."""
-    modules = [{"stage": stage, **block} for stage in range(devices) for block in blocks]
+    modules = [
+        {"stage": stage, **block} for stage in range(devices) for block in blocks
+    ]
     return KfacInstance.parse(
         {
             "kind": "kfac",
@@ -160,7 +166,9 @@ def memory() -> KfacInstance:
 def bidirectional(**fields: Any) -> KfacInstance:
     """Two pipes in opposite directions, whose factors are averaged over both."""
     block = {**BLOCK, "sync_a": 6, "sync_b": 6}
-    return cycle(4, 8, FUSED, [block], pipeline={"placement": "bidirectional"}, **fields)
+    return cycle(
+        4, 8, FUSED, [block], pipeline={"placement": "bidirectional"}, **fields
+    )
 
 
 if __name__ == "__main__":

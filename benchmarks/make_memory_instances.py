@@ -85,7 +85,10 @@ def instance_of(case: Case) -> dict[str, Any]:
     model, tp = MODELS[case.model], case.tensor_parallel
     chunks = 1 if case.placement == "linear" else 2
     stages = case.devices * chunks
-    layers = [model.layers // stages + (stage < model.layers % stages) for stage in range(stages)]
+    layers = [
+        model.layers // stages + (stage < model.layers % stages)
+        for stage in range(stages)
+    ]
 
     def milliseconds(parameters: float) -> float:
         return round(2e3 * parameters * case.tokens / FLOPS / tp, 1)
@@ -115,7 +118,8 @@ def instance_of(case: Case) -> dict[str, Any]:
                 {
                     "name": "full",
                     "time": [
-                        milliseconds(count * (model.attention + model.mlp)) for count in layers
+                        milliseconds(count * (model.attention + model.mlp))
+                        for count in layers
                     ],
                     "held": [gigabytes(2 * model.hidden * count) for count in layers],
                 },
@@ -127,7 +131,12 @@ def instance_of(case: Case) -> dict[str, Any]:
     if case.bandwidth is not None:
         moved = [round(each * 0.9, 2) for each in kept]
         time = [round(1e3 * each / case.bandwidth, 1) for each in moved]
-        memory["offload"] = {"amount": moved, "out": time, "back": time, "decide": case.decide}
+        memory["offload"] = {
+            "amount": moved,
+            "out": time,
+            "back": time,
+            "decide": case.decide,
+        }
         if case.pairs:
             memory["offload"]["links"] = [[d, d + 1] for d in range(0, case.devices, 2)]
     return {

@@ -66,11 +66,15 @@ def pipeline(
             "forward": {
                 "segments": layers,
                 "pieces": _by_stage(forward, 1, devices, dense),
-                "alltoall": _by_stage([time["dispatch_f"], time["combine_f"]], 0, devices, dense),
+                "alltoall": _by_stage(
+                    [time["dispatch_f"], time["combine_f"]], 0, devices, dense
+                ),
             },
             back: {
                 "segments": layers,
-                "pieces": _by_stage([round(each, 1) for each in gradients], 1, devices, dense),
+                "pieces": _by_stage(
+                    [round(each, 1) for each in gradients], 1, devices, dense
+                ),
                 "alltoall": _by_stage(
                     [time["combine_b"], time["dispatch_b"], 0], 0, devices, dense
                 ),

@@ -13,7 +13,16 @@ import json
 from typing import Any
 
 import numpy as np
-from deepseek_block import BETWEEN_LAYERS, BUSY, DEPS, LAYERS, MEASURED, NET, SPAN, program
+from deepseek_block import (
+    BETWEEN_LAYERS,
+    BUSY,
+    DEPS,
+    LAYERS,
+    MEASURED,
+    NET,
+    SPAN,
+    program,
+)
 from shipped import ROOT, run_writer
 
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
@@ -60,10 +69,14 @@ class Program:
         for node in list(self.nodes):
             if node["kind"] == "comm":
                 self._wait(node["name"])
-        return OverlapInstance.parse({"name": self.name, "nodes": self.nodes, **self.fields})
+        return OverlapInstance.parse(
+            {"name": self.name, "nodes": self.nodes, **self.fields}
+        )
 
     def _wait(self, dep: str) -> str:
-        owner = next((node for node in reversed(self.nodes) if node["name"] == dep), None)
+        owner = next(
+            (node for node in reversed(self.nodes) if node["name"] == dep), None
+        )
         if owner is None or owner["kind"] != "comm":
             return dep
         if dep not in self.waits:
@@ -72,9 +85,21 @@ class Program:
         return self.waits[dep]
 
     def _add(
-        self, name: str, kind: str, duration: int, deps: list[str], size: int, **more: str | None
+        self,
+        name: str,
+        kind: str,
+        duration: int,
+        deps: list[str],
+        size: int,
+        **more: str | None,
     ) -> None:
-        node = {"name": name, "kind": kind, "duration": duration, "deps": deps, "bytes": size}
+        node = {
+            "name": name,
+            "kind": kind,
+            "duration": duration,
+            "deps": deps,
+            "bytes": size,
+        }
         self.nodes.append(
             {key: value for key, value in {**node, **more}.items() if value is not None}
         )
@@ -85,16 +110,31 @@ def every_instance() -> dict[str, OverlapInstance]:
     made = [
         fsdp_forward("fsdp-forward-8l", 8, gather=90, kernel=120),
         fsdp_forward("fsdp-forward-8l-comm-bound", 8, gather=200, kernel=120),
-        fsdp_forward("fsdp-forward-8l-memory", 8, gather=90, kernel=120, max_live_bytes=40),
-        fsdp_forward("fsdp-forward-8l-two-in-flight", 8, gather=90, kernel=120, max_in_flight=2),
+        fsdp_forward(
+            "fsdp-forward-8l-memory", 8, gather=90, kernel=120, max_live_bytes=40
+        ),
+        fsdp_forward(
+            "fsdp-forward-8l-two-in-flight", 8, gather=90, kernel=120, max_in_flight=2
+        ),
         fsdp_step("fsdp-step-6l", 6, gather=100, scatter=110, kernel=90),
-        fsdp_step("fsdp-step-6l-free", 6, gather=100, scatter=110, kernel=90, order="free"),
+        fsdp_step(
+            "fsdp-step-6l-free", 6, gather=100, scatter=110, kernel=90, order="free"
+        ),
         fsdp_step("fsdp-step-6l-comm-bound", 6, gather=220, scatter=240, kernel=90),
-        fsdp_step("fsdp-step-4l-memory", 4, gather=100, scatter=110, kernel=90, max_live_bytes=70),
+        fsdp_step(
+            "fsdp-step-4l-memory",
+            4,
+            gather=100,
+            scatter=110,
+            kernel=90,
+            max_live_bytes=70,
+        ),
         tensor_parallel("tensor-parallel-6l", 6, 1),
         tensor_parallel("tensor-parallel-6l-two-microbatches", 6, 2),
         tensor_parallel("tensor-parallel-6l-two-microbatches-free", 6, 2, order="free"),
-        tensor_parallel("tensor-parallel-4l-three-microbatches-free", 4, 3, order="free"),
+        tensor_parallel(
+            "tensor-parallel-4l-three-microbatches-free", 4, 3, order="free"
+        ),
         data_parallel("ddp-buckets-12l", 12, 3),
         mixture_of_experts("moe-4l-two-groups", 4),
         mixture_of_experts("moe-4l-two-groups-free", 4, order="free"),
@@ -102,7 +142,9 @@ def every_instance() -> dict[str, OverlapInstance]:
         sharded_optimizer("zero-tail-8l-free", 8, order="free"),
         weight_gradients("moe-wgrad-4l", 1),
         weight_gradients("moe-wgrad-4l-memory", 1, max_live_bytes=2293),
-        weight_gradients("moe-wgrad-4l-two-microbatches-memory", 2, max_live_bytes=2352),
+        weight_gradients(
+            "moe-wgrad-4l-two-microbatches-memory", 2, max_live_bytes=2352
+        ),
         uneven_fsdp("fsdp-large-1000", 84, "frozen", gather=170, seed=7),
         uneven_fsdp("fsdp-large-1000-free", 84, "free", gather=170, seed=7),
         compiled("fsdp-step"),
@@ -122,10 +164,14 @@ def every_instance() -> dict[str, OverlapInstance]:
 
 def compiled(name: str, order: str = "frozen") -> OverlapInstance:
     """Return a graph that torch compiled, with no more memory than as compiled."""
-    dump = json.loads((ROOT / "tests" / "data" / "inductor" / f"{name}.json").read_text())
+    dump = json.loads(
+        (ROOT / "tests" / "data" / "inductor" / f"{name}.json").read_text()
+    )
     suffix = "-free" if order == "free" else ""
     fields = {"name": f"compiled-{name}{suffix}", "collective_order": order}
-    return OverlapInstance.parse(dump["graph"] | fields | {"max_live_bytes": dump["peak"]})
+    return OverlapInstance.parse(
+        dump["graph"] | fields | {"max_live_bytes": dump["peak"]}
+    )
 
 
 def deepseek_block(name: str, compute: int, communication: int) -> OverlapInstance:
@@ -151,7 +197,9 @@ def deepseek_block(name: str, compute: int, communication: int) -> OverlapInstan
         times = MEASURED[part][layer]
         if part.startswith(("combine", "dispatch")):
             time = times[communication]
-            block.collective(f"{part}{layer}", time, *deps, kind="all_to_all", group="ep")
+            block.collective(
+                f"{part}{layer}", time, *deps, kind="all_to_all", group="ep"
+            )
         else:
             block.kernel(f"{part}{layer}", times[compute], *deps)
     return block.finish()
@@ -165,9 +213,13 @@ def fsdp_forward(
     last = program.kernel("embed", kernel // 2, size=4)
     for layer in range(layers):
         shard = program.kernel(f"cast{layer}", 6, size=2)
-        full = program.collective(f"gather{layer}", gather, shard, kind="all_gather", size=16)
+        full = program.collective(
+            f"gather{layer}", gather, shard, kind="all_gather", size=16
+        )
         for part, share in (("attention", 2), ("mlp", 3), ("norm", 1)):
-            last = program.kernel(f"{part}{layer}", kernel * share // 3, last, full, size=4)
+            last = program.kernel(
+                f"{part}{layer}", kernel * share // 3, last, full, size=4
+            )
     program.kernel("loss", kernel // 2, last)
     return program.finish()
 
@@ -190,11 +242,15 @@ def fsdp_step(
         last = program.kernel(f"forward{layer}", kernel, last, full, size=6)
     last = program.kernel("loss", kernel // 2, last, size=4)
     for layer in reversed(range(layers)):
-        full = program.collective(f"regather{layer}", gather, kind="all_gather", size=16)
+        full = program.collective(
+            f"regather{layer}", gather, kind="all_gather", size=16
+        )
         kept = f"forward{layer}"
         last = program.kernel(f"input_grad{layer}", kernel, last, full, kept, size=4)
         grad = program.kernel(f"weight_grad{layer}", kernel, last, kept, size=8)
-        part = program.collective(f"scatter{layer}", scatter, grad, kind="reduce_scatter", size=2)
+        part = program.collective(
+            f"scatter{layer}", scatter, grad, kind="reduce_scatter", size=2
+        )
         program.kernel(f"step{layer}", 12, part)
     return program.finish()
 
@@ -227,19 +283,25 @@ def data_parallel(name: str, layers: int, per_bucket: int) -> OverlapInstance:
         grads.append(last)
         if len(grads) == per_bucket:
             flat = program.kernel(f"flatten{layer}", 10, *grads)
-            buckets.append(program.collective(f"reduce{layer}", 150, flat, kind="all_reduce"))
+            buckets.append(
+                program.collective(f"reduce{layer}", 150, flat, kind="all_reduce")
+            )
             grads = []
     for number, bucket in enumerate(buckets):
         program.kernel(f"step{number}", 25, bucket)
     return program.finish()
 
 
-def mixture_of_experts(name: str, layers: int, order: str = "frozen") -> OverlapInstance:
+def mixture_of_experts(
+    name: str, layers: int, order: str = "frozen"
+) -> OverlapInstance:
     """Return all-to-alls of the experts beside gathers of the dense parameters, in two groups."""
     program = Program(name, collective_order=order)
     last = program.kernel("embed", 40)
     for layer in range(layers):
-        dense = program.collective(f"gather{layer}", 80, kind="all_gather", group="data")
+        dense = program.collective(
+            f"gather{layer}", 80, kind="all_gather", group="data"
+        )
         attention = program.kernel(f"attention{layer}", 90, last, dense)
         router = program.kernel(f"router{layer}", 15, attention)
         dispatch = program.collective(
@@ -281,12 +343,16 @@ def weight_gradients(name: str, microbatches: int, **fields: Any) -> OverlapInst
     made = Program(name, collective_order="free", **fields)
 
     def kernel(part: str, layer: int, *deps: str, size: int = 0) -> str:
-        return made.kernel(f"{part}{layer}{batch}", MEASURED[part][layer][BUSY], *deps, size=size)
+        return made.kernel(
+            f"{part}{layer}{batch}", MEASURED[part][layer][BUSY], *deps, size=size
+        )
 
     def exchange(part: str, layer: int, *deps: str, size: int) -> str:
         time = MEASURED[part][layer][NET]
         named = f"{part}{layer}{batch}"
-        return made.collective(named, time, *deps, kind="all_to_all", group="ep", size=size)
+        return made.collective(
+            named, time, *deps, kind="all_to_all", group="ep", size=size
+        )
 
     last: list[str] = []
     for number in range(microbatches):
@@ -316,7 +382,9 @@ def sharded_optimizer(name: str, layers: int, order: str = "frozen") -> OverlapI
     shards = []
     for layer in reversed(range(layers)):
         last = program.kernel(f"backward{layer}", 80, last)
-        shards.append(program.collective(f"scatter{layer}", 60, last, kind="reduce_scatter"))
+        shards.append(
+            program.collective(f"scatter{layer}", 60, last, kind="reduce_scatter")
+        )
     for number, shard in enumerate(shards):
         norms.append(program.kernel(f"norm{number}", 8, shard))
     clip = program.kernel("clip", 10, *norms)
@@ -327,7 +395,9 @@ def sharded_optimizer(name: str, layers: int, order: str = "frozen") -> OverlapI
     return program.finish()
 
 
-def uneven_fsdp(name: str, layers: int, order: str, *, gather: int, seed: int) -> OverlapInstance:
+def uneven_fsdp(
+    name: str, layers: int, order: str, *, gather: int, seed: int
+) -> OverlapInstance:
     """Return an FSDP step with 12 nodes a layer, none of which is like another.
 
     Parameters
@@ -347,12 +417,16 @@ def uneven_fsdp(name: str, layers: int, order: str, *, gather: int, seed: int) -
     program = Program(name, collective_order=order)
     last = program.kernel("embed", 60)
     for layer in range(layers):
-        full = program.collective(f"gather{layer}", about(draw, gather), kind="all_gather")
+        full = program.collective(
+            f"gather{layer}", about(draw, gather), kind="all_gather"
+        )
         first = program.kernel(f"attention{layer}", about(draw, 70), last, full)
         last = program.kernel(f"mlp{layer}", about(draw, 90), first, full)
     last = program.kernel("loss", 80, last)
     for layer in reversed(range(layers)):
-        full = program.collective(f"regather{layer}", about(draw, gather), kind="all_gather")
+        full = program.collective(
+            f"regather{layer}", about(draw, gather), kind="all_gather"
+        )
         first = program.kernel(f"mlp_grad{layer}", about(draw, 160), last, full)
         last = program.kernel(f"attention_grad{layer}", about(draw, 120), first, full)
         weights = program.kernel(f"weight_grad{layer}", about(draw, 150), last)

@@ -81,7 +81,9 @@ def uneven() -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     yield "tp-uneven-4x8-two-streams", 4, 8, two_streams
 
 
-def inside(forward: int, allreduce: Any, backward: int, gradient_allreduce: Any) -> dict[str, Any]:
+def inside(
+    forward: int, allreduce: Any, backward: int, gradient_allreduce: Any
+) -> dict[str, Any]:
     """Return segments and all-reduces of forwards and backwards."""
     return {
         "forward": {"segments": forward, "allreduce": allreduce},
@@ -97,7 +99,11 @@ def pipeline(
     all_gather: Any,
 ) -> dict[str, Any]:
     """Return the fields of a pipeline with collectives and room for `capacity` activations."""
-    collectives = {**tensor_parallel, "reduce_scatter": reduce_scatter, "all_gather": all_gather}
+    collectives = {
+        **tensor_parallel,
+        "reduce_scatter": reduce_scatter,
+        "all_gather": all_gather,
+    }
     if "backward" not in times:
         collectives["backward_input"] = collectives.pop("backward")
     return {
@@ -143,7 +149,9 @@ def compare(instance: PipelineInstance, seconds: float) -> Comparison:
     """Solve `instance` jointly and greedily, each search within `seconds` deterministic seconds."""
     problem = lower(instance)
     kind, known = kind_of(instance), all_heuristics()
-    outcomes = [kind.run_heuristic(known[one.name], instance, problem) for one in PUBLISHED]
+    outcomes = [
+        kind.run_heuristic(known[one.name], instance, problem) for one in PUBLISHED
+    ]
     published, name = min(
         (outcome.schedule.value, outcome.name)
         for outcome in outcomes
@@ -161,7 +169,9 @@ def compare(instance: PipelineInstance, seconds: float) -> Comparison:
     )
 
 
-def planned(instance: PipelineInstance, plan: PipelineInstance, seconds: float) -> float:
+def planned(
+    instance: PipelineInstance, plan: PipelineInstance, seconds: float
+) -> float:
     """Return the makespan of the best order of `plan` on `instance`."""
     problem, found = lower(instance), solved(plan, seconds)
     order, _ = parse_given(found, lower(plan))
@@ -207,7 +217,9 @@ def table(seconds: float) -> Iterator[str]:
 def main() -> None:
     """Write the set, or compare."""
     parser = writer_options(__doc__)
-    parser.add_argument("--compare", nargs="?", type=float, const=20.0, metavar="SECONDS")
+    parser.add_argument(
+        "--compare", nargs="?", type=float, const=20.0, metavar="SECONDS"
+    )
     options = parser.parse_args()
     if options.compare is not None:
         for line in table(options.compare):

@@ -152,7 +152,13 @@ def described() -> dict[str, dict[str, Any]]:
 
 
 OBSERVED = PerfParams(
-    alpha_c=0.021, beta_c=0.0019, alpha_n=0.09, beta_n=0.004, alpha_r=0.012, beta_r=0.002, gamma=1.8
+    alpha_c=0.021,
+    beta_c=0.0019,
+    alpha_n=0.09,
+    beta_n=0.004,
+    alpha_r=0.012,
+    beta_r=0.002,
+    gamma=1.8,
 )
 """Seconds, of a model that fits one device."""
 
@@ -164,7 +170,9 @@ def observations() -> str:
     lines = ["num_nodes,num_replicas,atomic_bsz,accum_step_time,optim_step_time"]
     for nodes, replicas in ((1, 1), (1, 2), (1, 4), (1, 8), (2, 16), (4, 32)):
         for size in (8, 16, 32, 64):
-            accumulation, whole = (model.perf.step_time(nodes, replicas, size, a) for a in (1, 0))
+            accumulation, whole = (
+                model.perf.step_time(nodes, replicas, size, a) for a in (1, 0)
+            )
             times = ((accumulation - whole), whole) * np.exp(noise.normal(0, 0.02, 2))
             lines.append(f"{nodes},{replicas},{size},{times[0]:.5g},{times[1]:.5g}")
     return "\n".join(lines) + "\n"

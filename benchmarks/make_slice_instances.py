@@ -63,7 +63,10 @@ def instance_of(case: Case) -> dict[str, Any]:
         return {"per_token": round(layers * count / TENSOR_PARALLEL / 1e9, 8)}
 
     forward = {"per_token": linear, "per_square": _binary(square, 18)}
-    inputs = {"per_token": linear, "per_square": _binary(BACKWARD_ATTENTION * square, 18)}
+    inputs = {
+        "per_token": linear,
+        "per_square": _binary(BACKWARD_ATTENTION * square, 18),
+    }
     whole = {**inputs, "per_token": 2 * linear}
     halves = {"backward_input": inputs, "backward_weight": {"per_token": linear}}
     states = STATE_BYTES * layers * parameters / TENSOR_PARALLEL / 1e9
@@ -74,8 +77,15 @@ def instance_of(case: Case) -> dict[str, Any]:
         "num_microbatches": case.microbatches,
         "lengths": [case.tokens] * case.microbatches,
         "slices": case.slices,
-        **({"placement": "interleaved", "stages_per_device": 2} if case.chunks == 2 else {}),
-        "times": {"forward": forward, **(halves if case.is_split else {"backward": whole})},
+        **(
+            {"placement": "interleaved", "stages_per_device": 2}
+            if case.chunks == 2
+            else {}
+        ),
+        "times": {
+            "forward": forward,
+            **(halves if case.is_split else {"backward": whole}),
+        },
         "p2p": {"latency": 200},
         "memory": {
             "capacity": case.capacity,

@@ -123,8 +123,13 @@ class RatedSplits:
         assert winner is not None
         assert winner.step_time is not None
         assert winner.layers_per_stage is not None
-        self.layers, self.stages = request.model.num_layers, len(winner.layers_per_stage)
-        self.own = tuple(sum(winner.layers_per_stage[:s]) for s in range(self.stages + 1))
+        self.layers, self.stages = (
+            request.model.num_layers,
+            len(winner.layers_per_stage),
+        )
+        self.own = tuple(
+            sum(winner.layers_per_stage[:s]) for s in range(self.stages + 1)
+        )
         self.reached, self.best = winner.step_time.high, math.inf
         self._configuration = winner.configuration
         builder = PipelineBuilder(request)
@@ -132,7 +137,9 @@ class RatedSplits:
         self._tick = builder.layers(winner.configuration.microbatch_size).tick
         self._rules = PlanParams().rules
         # The walk goes on from what rules make of the split of the plan.
-        self._by_rules = self._scheduled(self._quick.arrays(self._configuration, self.own))
+        self._by_rules = self._scheduled(
+            self._quick.arrays(self._configuration, self.own)
+        )
         self.known = {self.own: self._by_rules}
 
     def rate(self, split: tuple[int, ...]) -> float:
@@ -158,8 +165,12 @@ class RatedSplits:
 def main() -> None:
     """Print one line per request, and what they show."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", default=f"0-{REQUESTS - 1}", help="first and last of them")
-    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds of a plan")
+    parser.add_argument(
+        "--requests", default=f"0-{REQUESTS - 1}", help="first and last of them"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=20.0, help="seconds of a plan"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of moves by hand")
     options = parser.parse_args()
     first, last = map(int, options.requests.split("-"))

@@ -45,7 +45,10 @@ def main() -> None:
     best = seconds(lambda: MODEL.optimize(nodes, replicas, max_batch_size=8192))
     print(f"best of 5,050 allocations              {1e3 * best:.1f} ms")
     pipeline = ppsolve.PipelineInstance(
-        num_devices=4, num_microbatches=1, times={"forward": 0.03, "backward": 0.06}, time_unit="s"
+        num_devices=4,
+        num_microbatches=1,
+        times={"forward": 0.03, "backward": 0.06},
+        time_unit="s",
     )
     curve = ppsolve.measure_curve(pipeline, range(16, 25), heuristics=["1f1b"])
     job = ppsolve.PipelineGoodput(MODEL, {4: curve})

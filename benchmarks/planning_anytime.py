@@ -97,7 +97,9 @@ def main() -> None:
 
 def searching(request: PlanRequest, **lists: Any) -> PlanRequest:
     """Return the request with other lists in its search."""
-    return request.model_copy(update={"search": request.search.model_copy(update=lists)})
+    return request.model_copy(
+        update={"search": request.search.model_copy(update=lists)}
+    )
 
 
 if __name__ == "__main__":

@@ -56,18 +56,27 @@ class Point:
     def __str__(self) -> str:
         """Return the point as a line of text."""
         cap = "no cap" if self.cap is None else f"cap {self.cap:g}"
-        proof = "proved" if self.is_proved else f"bounds {self.least_peak:g}, {self.bound:g}"
+        proof = (
+            "proved"
+            if self.is_proved
+            else f"bounds {self.least_peak:g}, {self.bound:g}"
+        )
         return f"{cap:>10}: peak {self.peak:g}, makespan {self.makespan:g} ({proof})"
 
 
-def curve(instance: OverlapInstance, time_limit: float) -> Iterator[Point | OverlapResult]:
+def curve(
+    instance: OverlapInstance, time_limit: float
+) -> Iterator[Point | OverlapResult]:
     """Yield the corners from no cap downwards, then the result that no schedule is left."""
     step = _common_step(instance)
     cap: float | None = None
     while True:
         asked = {"max_live_bytes": cap, "objective": "makespan_then_bytes"}
         limited = OverlapInstance.parse(
-            {**instance.model_dump(mode="json", by_alias=True, exclude_none=True), **asked}
+            {
+                **instance.model_dump(mode="json", by_alias=True, exclude_none=True),
+                **asked,
+            }
         )
         result = ppsolve.optimize(limited, time_limit=time_limit)
         assert isinstance(result, OverlapResult)
@@ -76,7 +85,9 @@ def curve(instance: OverlapInstance, time_limit: float) -> Iterator[Point | Over
             return
         peak, least = result.peak_live_bytes, result.least_peak_bytes
         bound = result.bound if result.bound is not None else 0
-        yield Point(cap, peak, least if least is not None else 0, result.makespan, bound)
+        yield Point(
+            cap, peak, least if least is not None else 0, result.makespan, bound
+        )
         cap = peak - step
 
 
@@ -105,7 +116,9 @@ def picture(points: list[Point], unit: str, title: str, least: str) -> str:
     parts = [*_frame(title, unit, least)]
     for amount in _round_numbers(left, right):
         parts.append(_line(across(amount), TOP, across(amount), HEIGHT - BOTTOM, FAINT))
-        parts.append(_text(across(amount), HEIGHT - BOTTOM + 18, f"{amount:g}", "middle"))
+        parts.append(
+            _text(across(amount), HEIGHT - BOTTOM + 18, f"{amount:g}", "middle")
+        )
     for time in _round_numbers(low, high):
         parts.append(_line(LEFT, down(time), WIDTH - RIGHT, down(time), FAINT))
         parts.append(_text(LEFT - 8, down(time) + 4, f"{time:,g}", "end"))
@@ -116,7 +129,9 @@ def picture(points: list[Point], unit: str, title: str, least: str) -> str:
         path += f"V{down(following.makespan):.1f}" if following else ""
     parts.append(f'<path d="{path}" fill="none" stroke="{LINE}" stroke-width="2"/>')
     for point in points:
-        parts += _mark(across(point.peak), down(point.makespan), down(point.bound), point)
+        parts += _mark(
+            across(point.peak), down(point.makespan), down(point.bound), point
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -167,8 +182,12 @@ def main() -> None:
     """Solve for the curve, print its corners, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("instance", nargs="?", type=Path, default=SHIPPED)
-    parser.add_argument("-t", "--time-limit", type=float, default=60, help="seconds per point")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs/live_bytes.svg")
+    parser.add_argument(
+        "-t", "--time-limit", type=float, default=60, help="seconds per point"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "docs/live_bytes.svg"
+    )
     given = parser.parse_args()
     instance = load_instance(given.instance)
     assert isinstance(instance, OverlapInstance)
@@ -180,13 +199,17 @@ def main() -> None:
             print(found, flush=True)
         else:
             status = "none (proved)" if found.status == "INFEASIBLE" else "none found"
-            least = "schedules" + (f" below a cap of {points[-1].peak:g}" if points else "")
+            least = "schedules" + (
+                f" below a cap of {points[-1].peak:g}" if points else ""
+            )
             least += f": {status}"
             print(least)
     if not points:
         raise SystemExit("no schedule was found, so there is nothing to draw")
     title = f"{instance.name}: makespan against the cap on live bytes"
-    given.output.write_text(picture(points, instance.time_unit, title, least), encoding="utf-8")
+    given.output.write_text(
+        picture(points, instance.time_unit, title, least), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -38,12 +38,16 @@ class Point(NamedTuple):
 def main() -> None:
     """Solve every point, print one line each and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds per point")
+    parser.add_argument(
+        "--time-limit", type=float, default=10.0, help="seconds per point"
+    )
     parser.add_argument("--only", default="", help="part of the names of points")
     parser.add_argument("--workers", type=int)
     options = parser.parse_args()
     counts = {"better": 0, "equal": 0, "worse": 0, "proved": 0}
-    print("| point | value | bound | published | gap % | against published % | seconds | by |")
+    print(
+        "| point | value | bound | published | gap % | against published % | seconds | by |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for point in [*curve(), *rows()]:
         if options.only not in point.instance.name:
@@ -53,7 +57,9 @@ def main() -> None:
         )
         value, bound = float(result.value or 0), float(result.bound or 0)
         change = value / point.published - 1
-        verdict = "equal" if abs(change) < TOLERANCE else "worse" if change > 0 else "better"
+        verdict = (
+            "equal" if abs(change) < TOLERANCE else "worse" if change > 0 else "better"
+        )
         counts[verdict] += 1
         counts["proved"] += result.status == "OPTIMAL"
         print(
@@ -70,13 +76,18 @@ def curve() -> Iterator[Point]:
     data = read("zero_bubble_memory_curve.json")["curves"][0]
     share = data["released_at_backward_weight_end"]
     for limit, *rates in zip(
-        data["memory_limit_over_p"], data["zb_bubble_rate"], data["zbv_bubble_rate"], strict=True
+        data["memory_limit_over_p"],
+        data["zb_bubble_rate"],
+        data["zbv_bubble_rate"],
+        strict=True,
     ):
         for chunks, rate in zip((1, 2), rates, strict=True):
             name = f"curve-{'v-' if chunks == 2 else ''}{limit}p"
             instance = pipeline(name, data, share, limit, chunks, "device_span")
             work = data["num_microbatches"] * (
-                data["forward_us"] + data["backward_input_us"] + data["backward_weight_us"]
+                data["forward_us"]
+                + data["backward_input_us"]
+                + data["backward_weight_us"]
             )
             yield Point(instance, work / (1 - rate))
 
@@ -108,7 +119,12 @@ def v_rows() -> Iterator[Instance]:
 
 
 def pipeline(
-    name: str, row: dict[str, Any], share: float, limit: float, chunks: int, objective: str
+    name: str,
+    row: dict[str, Any],
+    share: float,
+    limit: float,
+    chunks: int,
+    objective: str,
 ) -> Instance:
     """Return the instance of a row; the two chunks of a V take half of the times each."""
     half = Decimal(1) / chunks

@@ -33,7 +33,10 @@ def main() -> None:
     runs: list[tuple[str, int, Result]] = []
     for name, instance in chosen(options):
         result = ppsolve.optimize(
-            instance, time_limit=options.time_limit, workers=options.workers, seed=options.seed
+            instance,
+            time_limit=options.time_limit,
+            workers=options.workers,
+            seed=options.seed,
         )
         runs.append((name, lower(instance).num_ops, result))
         print(f"{name}: {result.status} {result.wall_seconds:.2f} s", file=sys.stderr)
@@ -49,10 +52,14 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("directory", nargs="?", type=Path, help="directory of instances")
+    parser.add_argument(
+        "directory", nargs="?", type=Path, help="directory of instances"
+    )
     parser.add_argument("--seeds", help="random instances instead, e.g. 0-39 or 7")
     parser.add_argument("--only", default="*", help="pattern of instance files")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per instance")
+    parser.add_argument(
+        "--time-limit", type=float, default=60.0, help="seconds per instance"
+    )
     parser.add_argument("--workers", type=int)
     parser.add_argument("--seed", type=int, default=0, help="seed of the search")
     parser.add_argument("-o", "--output", type=Path, help="file for the table")
@@ -104,18 +111,29 @@ def percent(share: float | None) -> str:
 def table(runs: list[tuple[str, int, Result]]) -> str:
     """Return a markdown table with a column for every heuristic that is feasible somewhere."""
     feasible = {
-        entry.name for _, _, result in runs for entry in result.heuristics if entry.gap is not None
+        entry.name
+        for _, _, result in runs
+        for entry in result.heuristics
+        if entry.gap is not None
     }
     heuristics = [name for name in all_heuristics() if name in feasible]
-    lines = [row_of(name, num_ops, result, heuristics) for name, num_ops, result in runs]
+    lines = [
+        row_of(name, num_ops, result, heuristics) for name, num_ops, result in runs
+    ]
     head = [*COLUMNS, *(f"{name} gap %" for name in heuristics)]
-    return "".join(f"| {' | '.join(c)} |\n" for c in [head, ["---"] * len(head), *lines])
+    return "".join(
+        f"| {' | '.join(c)} |\n" for c in [head, ["---"] * len(head), *lines]
+    )
 
 
 def summary(results: list[Result]) -> str:
     """Return how many were proven, how many a heuristic closed, and how long it took."""
     proven = [result for result in results if result.status is Status.OPTIMAL]
-    closed = [result for result in proven if any(entry.gap == 0 for entry in result.heuristics)]
+    closed = [
+        result
+        for result in proven
+        if any(entry.gap == 0 for entry in result.heuristics)
+    ]
     seconds = [result.wall_seconds for result in results] or [0.0]
     return (
         f"{len(proven)} of {len(results)} proven optimal; on {len(closed)} of them a heuristic is "

@@ -35,7 +35,9 @@ def instance_files(directory: Path) -> list[str]:
         if path.name != BEST_KNOWN and not path.name.endswith(REQUEST_SUFFIX)
     )
     if not names:
-        raise InputError("no instance (*.json) below this directory", source=str(directory))
+        raise InputError(
+            "no instance (*.json) below this directory", source=str(directory)
+        )
     return names
 
 
@@ -68,7 +70,9 @@ def write_set(files: Mapping[str, StrictModel], directory: Path) -> None:
     print(f"{len(files)} files written below {directory}")
 
 
-def run_writer(description: str | None, make: Callable[[], Mapping[str, StrictModel]]) -> None:
+def run_writer(
+    description: str | None, make: Callable[[], Mapping[str, StrictModel]]
+) -> None:
     """Run a script that does nothing but write the set that `make` returns.
 
     Parameters

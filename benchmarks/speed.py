@@ -60,7 +60,11 @@ def measured(name: str, variables: dict[str, str]) -> Any:
     """Return the figures of one pipeline, measured by a process with more environment variables."""
     command = [sys.executable, str(Path(__file__)), name, "--one"]
     done = subprocess.run(
-        command, env={**os.environ, **variables}, check=True, capture_output=True, text=True
+        command,
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(done.stdout)
 

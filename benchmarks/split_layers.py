@@ -47,7 +47,10 @@ def _slice(case: dict[str, Any]) -> None:
     model, layers, count = case["model"], case["layers"], case["sequence_slices"]
     tokens, ranks = model["batch"] * model["sequence"] / 2**20, model["tensor_parallel"]
     tensor = 2 * tokens * model["heads"] * model["head_dim"] / ranks
-    hidden, logits = 2 * tokens * model["hidden"], 4 * tokens * model["vocabulary"] / ranks
+    hidden, logits = (
+        2 * tokens * model["hidden"],
+        4 * tokens * model["vocabulary"] / ranks,
+    )
     head, body, tail = (layers[part] for part in ("head", "body", "tail"))
     body["parameter"] += 4 * tensor
     head["parameter"] -= (1 - 1 / count) * (2 * hidden / ranks + hidden)
@@ -82,7 +85,11 @@ def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:
         "static": layers["body"]["parameter"],
     }
     recompute = [
-        {"name": name, "time": round(kind["backward"] - base, 6), "held": kind["activation"]}
+        {
+            "name": name,
+            "time": round(kind["backward"] - base, 6),
+            "held": kind["activation"],
+        }
         for name, kind in types.items()
         if name != "none"
     ]
@@ -103,13 +110,17 @@ def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:
 def under_order(case: dict[str, Any], instance: PipelineInstance) -> OrderedSplits:
     """Return the splits of an instance under the order of the toolkit."""
     name = ORDERS[case["schedule"]]
-    return OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
+    return OrderedSplits(
+        instance, next(each for each in PUBLISHED if each.name == name)
+    )
 
 
 def main() -> None:
     """Print a row for every limit, then mean gains."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each of both searches")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="for each of both searches"
+    )
     parser.add_argument("--only", default="", help="part of the names of files")
     options = parser.parse_args()
     print(
@@ -120,14 +131,18 @@ def main() -> None:
     for path in sorted(FOLDER.glob("sapp_*.json")):
         if options.only in path.stem:
             case = sapp(path.stem)
-            gains += [pair for run in case["runs"] for pair in row(case, run, options.seconds)]
+            gains += [
+                pair for run in case["runs"] for pair in row(case, run, options.seconds)
+            ]
     for number, words in enumerate(("its order", "any order")):
         mean = statistics.mean(pair[number] for pair in gains)
         least = min(pair[number] for pair in gains)
         print(f"{words}: {mean:.2f} % shorter in the mean, {least:.2f} % at least")
 
 
-def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple[float, float]]:
+def row(
+    case: dict[str, Any], run: dict[str, Any], seconds: float
+) -> list[tuple[float, float]]:
     """Print the row of a limit; return both gains in percent, none without a step of SAPP's."""
     instance = of_sapp(case, run["memory_limit"])
     splits = under_order(case, instance)
@@ -141,20 +156,37 @@ def row(case: dict[str, Any], run: dict[str, Any], seconds: float) -> list[tuple
     values = [float(each) for each in (free.value, ordered) if each is not None]
     value = min(values, default=None)
     times = [ordered, scale.time(found.bound), value, free.bound]
-    gains = [f"{100 * (1 - float(each or 'inf') / step):.2f}" if step else "" for each in times]
+    gains = [
+        f"{100 * (1 - float(each or 'inf') / step):.2f}" if step else ""
+        for each in times
+    ]
     shown: Any = "infeasible" if found.is_infeasible else ordered
     if not step and not found.is_infeasible and has_no_room(case, instance, splits):
         shown = f"infeasible in its model; {ordered}"
     last = "infeasible" if free.status is ppsolve.Status.INFEASIBLE else value
-    cells = [case["name"], run["memory_limit"], step, shown, *gains[:2], last, *gains[2:]]
+    cells = [
+        case["name"],
+        run["memory_limit"],
+        step,
+        shown,
+        *gains[:2],
+        last,
+        *gains[2:],
+    ]
     print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
     return [(float(gains[0]), float(gains[2]))] if step else []
 
 
-def has_no_room(case: dict[str, Any], instance: PipelineInstance, splits: OrderedSplits) -> bool:
+def has_no_room(
+    case: dict[str, Any], instance: PipelineInstance, splits: OrderedSplits
+) -> bool:
     """Whether no split fits where, as its model says, all slices but one are held beside."""
     held = [rows + case["sequence_slices"] - 1 for rows in splits.in_flight]
-    return LayerModel(instance, splits.scale, held).solve(MODEL_LIMITS, Clock()).is_infeasible
+    return (
+        LayerModel(instance, splits.scale, held)
+        .solve(MODEL_LIMITS, Clock())
+        .is_infeasible
+    )
 
 
 def step_of(run: dict[str, Any]) -> float | None:

@@ -24,10 +24,21 @@ def commands(instance: Path) -> dict[str, list[str]]:
         "python -c pass": [*python, "-c", "pass"],
         "import numpy": [*python, "-c", "import numpy"],
         "import ppsolve": [*python, "-c", "import ppsolve"],
-        "import ppsolve; ppsolve.optimize": [*python, "-c", "import ppsolve; ppsolve.optimize"],
+        "import ppsolve; ppsolve.optimize": [
+            *python,
+            "-c",
+            "import ppsolve; ppsolve.optimize",
+        ],
         "ppsolve --help": [*python, "-c", CALL, "--help"],
         "ppsolve --version": [*python, "-c", CALL, "--version"],
-        "ppsolve optimize (4x8)": [*python, "-c", CALL, "optimize", str(instance), "--quiet"],
+        "ppsolve optimize (4x8)": [
+            *python,
+            "-c",
+            CALL,
+            "optimize",
+            str(instance),
+            "--quiet",
+        ],
     }
 
 

@@ -36,14 +36,18 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=0.2, metavar="S")
     parser.add_argument("--patience", type=float, default=None, metavar="S")
     parser.add_argument("--trace", type=Path, metavar="FILE")
-    parser.add_argument("--replicas", type=int, default=32, help="of the trace", metavar="R")
+    parser.add_argument(
+        "--replicas", type=int, default=32, help="of the trace", metavar="R"
+    )
     given = parser.parse_args()
     options = {"deadline": given.deadline}
     if given.patience is not None:
         options["patience"] = given.patience
     print(HEADER + "\n" + "|---" * HEADER.count(" | ") + "|---|")
     for assignment in ("free", "fixed"):
-        pipeline = _pipeline(STAGES, REPLICAS, EACH, [STAGES] * STAGES, assignment, "ms")
+        pipeline = _pipeline(
+            STAGES, REPLICAS, EACH, [STAGES] * STAGES, assignment, "ms"
+        )
         _measure(pipeline, _log_normal(given.steps), assignment, options)
         if given.trace is not None:
             steps = json.loads(given.trace.read_text(encoding="utf-8"))
@@ -51,7 +55,12 @@ def main() -> None:
 
 
 def _pipeline(
-    stages: int, replicas: int, each: int, capacity: list[int], assignment: str, unit: str
+    stages: int,
+    replicas: int,
+    each: int,
+    capacity: list[int],
+    assignment: str,
+    unit: str,
 ) -> PipelineInstance:
     return PipelineInstance(
         num_devices=stages,
@@ -66,7 +75,9 @@ def _pipeline(
 def _log_normal(count: int) -> Iterable[dict[str, Any]]:
     draw = np.random.default_rng(0)
     for _ in range(count):
-        forward = 10 * np.exp(draw.normal(0, SIGMA, REPLICAS * EACH)) * np.ones((STAGES, 1))
+        forward = (
+            10 * np.exp(draw.normal(0, SIGMA, REPLICAS * EACH)) * np.ones((STAGES, 1))
+        )
         yield {"forward": forward, "backward": 2 * forward}
 
 
@@ -76,7 +87,9 @@ def _measure_trace(
     """Measure recorded steps with the memory of 1F1B."""
     shape = np.array(next(iter(steps.values()))["forward"]).shape
     capacity = list(range(shape[0], 0, -1))
-    pipeline = _pipeline(shape[0], replicas, shape[1] // replicas, capacity, assignment, "us")
+    pipeline = _pipeline(
+        shape[0], replicas, shape[1] // replicas, capacity, assignment, "us"
+    )
     _measure(pipeline, steps.values(), assignment, options)
 
 
@@ -92,7 +105,9 @@ def _measure(
         began, spent = time.perf_counter(), time.process_time()
         answer = scheduler.schedule(times=times, **options)
         wall, work = time.perf_counter() - began, time.process_time() - spent
-        rows.append((answer.makespan, answer.gap, answer.status == "OPTIMAL", wall, work))
+        rows.append(
+            (answer.makespan, answer.gap, answer.status == "OPTIMAL", wall, work)
+        )
         if len(rows) == 10:
             first = _peak_memory()
     value, gap, proved, wall, work = np.array(rows, dtype=np.float64).T

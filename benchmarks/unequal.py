@@ -43,7 +43,9 @@ def cases() -> Iterator[Reference]:
     for name in NAMES:
         case = read_case(name)
         # A transfer of `cyclic` begins with the op that feeds it (trap 1 of the data's README).
-        wrong = {"cyclic", "interleaved-cyclic-1F1B"} if any(case["transfer"]) else set()
+        wrong = (
+            {"cyclic", "interleaved-cyclic-1F1B"} if any(case["transfer"]) else set()
+        )
         known = [r.makespan for r in recorded_of(case) if r.scheduler not in wrong]
         yield name, pipeline_of(case), min(known)
 
@@ -101,10 +103,14 @@ def best_of_random(instance: ppsolve.PipelineInstance, number: int = DRAWN) -> f
     if flow is None or not follows_orders(flow):
         raise ValueError("expected micro-batches that pass the same ops")
     evaluator, random = Evaluator(flow), np.random.default_rng(0)
-    orders = np.stack([random.permutation(flow.num_microbatches) for _ in range(number)])
+    orders = np.stack(
+        [random.permutation(flow.num_microbatches) for _ in range(number)]
+    )
     expect(number * flow.ops.size)
     patterns = patterns_of(Request(instance, problem), evaluator)
-    return float(min(evaluator.values(timed.pattern, orders).min() for timed in patterns))
+    return float(
+        min(evaluator.values(timed.pattern, orders).min() for timed in patterns)
+    )
 
 
 def report(references: Iterator[Reference], seconds: float) -> None:

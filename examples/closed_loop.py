@@ -42,7 +42,10 @@ def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def model() -> list[nn.Module]:
     """Return the stages; the first has the embedding, the last the head."""
     more = {"dropout": 0, "batch_first": True, "norm_first": True}
-    each = [[nn.TransformerEncoderLayer(WIDTH, 4, 1024, **more) for _ in range(n)] for n in LAYERS]
+    each = [
+        [nn.TransformerEncoderLayer(WIDTH, 4, 1024, **more) for _ in range(n)]
+        for n in LAYERS
+    ]
     each[0].insert(0, nn.Embedding(WORDS, WIDTH))
     each[-1].append(nn.Linear(WIDTH, WORDS))
     return [nn.Sequential(*layers) for layers in each]
@@ -70,7 +73,9 @@ def work(rank: int, place: str) -> None:
     own = [stage for stage, device in enumerate(PLACES) if device == rank]
 
     def schedule(result: ppsolve.Result) -> Any:
-        stages = [PipelineStage(modules[stage], stage, len(PLACES), CPU) for stage in own]
+        stages = [
+            PipelineStage(modules[stage], stage, len(PLACES), CPU) for stage in own
+        ]
         return build_schedule(result, stages, loss)
 
     def record(name: str, schedules: list[Any], steps: int) -> None:
@@ -87,16 +92,22 @@ def work(rank: int, place: str) -> None:
         report(alone, found, folder)
 
 
-def report(alone: ppsolve.PipelineInstance, found: ppsolve.Result, folder: Path) -> None:
+def report(
+    alone: ppsolve.PipelineInstance, found: ppsolve.Result, folder: Path
+) -> None:
     """Print the step as predicted by stages alone and by steps between, then as it was promised."""
     (folder / "result.json").write_text(found.model_dump_json())
     trace = read_trace([folder / "run"])
     beside, run = (steps_of(trace, number, 2) for number in (0, 1))
     rows = compare_run(found, run)
     each = compare_in_turn(found, run, beside)
-    by_stages = replace(compare_run(timed_again(found, alone), run)[0], name="step, by stages")
+    by_stages = replace(
+        compare_run(timed_again(found, alone), run)[0], name="step, by stages"
+    )
     for row in (by_stages, each[len(each) // 2], *rows):
-        print(f"{row.name:15}{row.predicted:9.0f} us{row.measured:9.0f} us{row.error:8.1%}")
+        print(
+            f"{row.name:15}{row.predicted:9.0f} us{row.measured:9.0f} us{row.error:8.1%}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ HEURISTICS = ("1f1b", "zb-1p", "zb-h2", "list-backward-first")
 
 def main() -> None:
     """Print one row per instance: the optimum, and the gap of each heuristic to it."""
-    print(f"{'instance':14}{'value':>9} {'status':9}", *(f"{name:>20}" for name in HEURISTICS))
+    print(
+        f"{'instance':14}{'value':>9} {'status':9}",
+        *(f"{name:>20}" for name in HEURISTICS),
+    )
     for capacity in (1.5, 3, 6):
         instance = ppsolve.load_instance(INSTANCES / f"scan-4x8-{capacity}.json")
         result = ppsolve.optimize(instance, time_limit=10, deterministic=True)

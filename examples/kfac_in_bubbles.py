@@ -17,13 +17,17 @@ def main() -> None:
                 "time_unit": "ms",
                 "times": {"forward": 30, "backward": 60},
             },
-            "modules": [{"stage": stage, "name": "block", **work} for stage in range(4)],
+            "modules": [
+                {"stage": stage, "name": "block", **work} for stage in range(4)
+            ],
             "pattern": "1f1b",
             "objective": "iterations",
         }
     )
     result = ppsolve.optimize(instance, time_limit=60)
-    print(f"{result.instance}: {result.status}, a refresh takes {result.iterations} iterations")
+    print(
+        f"{result.instance}: {result.status}, a refresh takes {result.iterations} iterations"
+    )
     print("per device:", result.iterations_of, "at least", result.bound_of)
     print("busy in percent:", [round(usage, 1) for usage in result.usage_of])
     for entry in result.heuristics:

@@ -17,7 +17,9 @@ def tell(progress: ppsolve.Progress) -> None:
 def main() -> None:
     """Solve a shipped instance, reproducibly, and tell every event."""
     instance = ppsolve.load_instance(INSTANCES / "memory_scan" / "scan-4x8-3.json")
-    result = ppsolve.optimize(instance, time_limit=10, deterministic=True, on_progress=tell)
+    result = ppsolve.optimize(
+        instance, time_limit=10, deterministic=True, on_progress=tell
+    )
     print(f"{result.status} because {result.stop_reason}")
 
 

@@ -9,13 +9,19 @@ def main() -> None:
         name="uneven",
         num_devices=4,
         num_microbatches=8,
-        times={"forward": [100, 90, 90, 140], "backward_input": 95, "backward_weight": 60},
+        times={
+            "forward": [100, 90, 90, 140],
+            "backward_input": 95,
+            "backward_weight": 60,
+        },
         p2p={"latency": 5},
         memory={"capacity": 4, "activation": 1, "released_by_backward_weight": 0.43},
     )
     result = ppsolve.optimize(instance, time_limit=60)
     print(f"{result.instance}: {result.status}, {result.value} {result.time_unit}")
-    print(f"no schedule is shorter than {result.bound}, says the bound {result.bound_by}")
+    print(
+        f"no schedule is shorter than {result.bound}, says the bound {result.bound_by}"
+    )
     print(f"{'heuristic':22}{'makespan':>9}{'gap':>12}")
     for entry in result.heuristics:
         if entry.makespan is not None:

@@ -17,7 +17,12 @@ def program() -> ppsolve.Instance:
             ]
             before = [f"wait{layer}{batch}"]
     return ppsolve.parse_instance(
-        {"kind": "overlap", "name": "two-batches", "nodes": nodes, "collective_order": "free"}
+        {
+            "kind": "overlap",
+            "name": "two-batches",
+            "nodes": nodes,
+            "collective_order": "free",
+        }
     )
 
 
@@ -27,7 +32,9 @@ def main() -> None:
     print(f"{result.instance}: {result.status}")
     for entry in result.heuristics:
         if entry.name in {"original", "inductor-default"}:
-            print(f"{entry.name:17}{entry.makespan:>5}, exposed {entry.exposed_wait:>4}")
+            print(
+                f"{entry.name:17}{entry.makespan:>5}, exposed {entry.exposed_wait:>4}"
+            )
     print(f"{'best':17}{result.makespan:>5}, exposed {result.exposed_wait:>4}")
     print("order:", " ".join(result.order))
 

@@ -32,8 +32,13 @@ class OrderedBatches:
     def __iter__(self):
         """Yield, for each step, the answer and the micro-batches of every replica in order."""
         for batch in self.batches:
-            answer = self.scheduler.schedule(lengths=list(map(len, batch)), deadline=0.2)
-            yield answer, [[batch[number] for number in those] for those in answer.assignment]
+            answer = self.scheduler.schedule(
+                lengths=list(map(len, batch)), deadline=0.2
+            )
+            yield (
+                answer,
+                [[batch[number] for number in those] for those in answer.assignment],
+            )
 
 
 def batches(steps):
@@ -48,8 +53,12 @@ def main() -> None:
     """Print that every step trains on its own micro-batches, and ends in time."""
     scheduler = ppsolve.StepScheduler(PipelineInstance.parse(PIPELINE))
     given = list(batches(3))
-    for batch, (answer, shares) in zip(given, OrderedBatches(given, scheduler), strict=True):
-        same = sorted(map(len, batch)) == sorted(len(row) for share in shares for row in share)
+    for batch, (answer, shares) in zip(
+        given, OrderedBatches(given, scheduler), strict=True
+    ):
+        same = sorted(map(len, batch)) == sorted(
+            len(row) for share in shares for row in share
+        )
         print(f"the same micro-batches: {same}, within the bound: {answer.gap < 0.25}")
 
 

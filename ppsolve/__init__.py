@@ -23,7 +23,12 @@ if not os.path.isdir(os.path.join(_FOLDER, "models")):
 if TYPE_CHECKING:
     from ppsolve.models.core.documents import load_schedule
     from ppsolve.models.core.problem import Objective, Problem
-    from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Status
+    from ppsolve.models.core.result import (
+        HeuristicEntry,
+        Result,
+        ScheduleDocument,
+        Status,
+    )
     from ppsolve.models.core.schedule import Schedule
     from ppsolve.models.core.violation import Violation
     from ppsolve.models.documents.errors import (
@@ -176,7 +181,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name == "__version__":
-        from importlib.metadata import version  # most of what importing this package would cost
+        from importlib.metadata import (
+            version,
+        )  # most of what importing this package would cost
 
         return version("ppsolve")
     if name not in _HOME:

@@ -171,7 +171,12 @@ class Board:
         return value <= bound or value - bound <= self.gap * value
 
     def propose(
-        self, schedule: Schedule, by: str, *, order: list[int] | None = None, ties: bool = False
+        self,
+        schedule: Schedule,
+        by: str,
+        *,
+        order: list[int] | None = None,
+        ties: bool = False,
     ) -> bool:
         """Check a schedule and keep it if it is the best one.
 
@@ -211,7 +216,9 @@ class Board:
             return False
         if known is not None and found.value > known.value:
             return False
-        self.incumbent = replace(found, by=known.by) if known is not None and is_equal else found
+        self.incumbent = (
+            replace(found, by=known.by) if known is not None and is_equal else found
+        )
         return True
 
     def raise_bound(self, value: int, by: str, resource: int = FREE) -> bool:
@@ -230,8 +237,12 @@ class Board:
             if by not in names:
                 self.bounds = [*self.bounds, found]
             elif self.bounds[names.index(by)].value < value:
-                self.bounds = [found if bound.name == by else bound for bound in self.bounds]
-            is_best = value > self.bound.value or (not names and value == self.bound.value)
+                self.bounds = [
+                    found if bound.name == by else bound for bound in self.bounds
+                ]
+            is_best = value > self.bound.value or (
+                not names and value == self.bound.value
+            )
             if is_best:
                 self.bound = found
         if is_best:
@@ -242,7 +253,9 @@ class Board:
         """Take back the bounds of rules that were refuted."""
         with self._lock:
             self.bounds = [bound for bound in self.bounds if bound.name not in names]
-            self.bound = max(self.bounds, key=lambda bound: bound.value, default=TRIVIAL)
+            self.bound = max(
+                self.bounds, key=lambda bound: bound.value, default=TRIVIAL
+            )
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Tell a function of every better schedule and bound, on the thread that reports it."""

@@ -39,7 +39,9 @@ def check_schedule(problem: Problem, schedule: Schedule) -> list[Violation]:
     """
     start = np.asarray(schedule.start)
     if start.shape != (problem.num_ops,) or start.dtype.kind not in "iu":
-        raise ValueError(f"expected {problem.num_ops} integer starts, got {start.shape}")
+        raise ValueError(
+            f"expected {problem.num_ops} integer starts, got {start.shape}"
+        )
     return _Check(problem, start.astype(np.int64)).run()
 
 
@@ -58,7 +60,11 @@ class _Check:
             *self._precedences(),
             *self._overlaps(),
             *self._points(),
-            *(violation for pool in self.problem.pools for violation in self._memory(pool)),
+            *(
+                violation
+                for pool in self.problem.pools
+                for violation in self._memory(pool)
+            ),
         ]
 
     def _time(self, ticks: Any) -> str:
@@ -68,7 +74,9 @@ class _Check:
         for op in np.flatnonzero(self.start < 0).tolist():
             name = self.problem.op_name(op)
             yield Violation(
-                "start", f"{name} starts at {self._time(self.start[op])}, before 0", (name,)
+                "start",
+                f"{name} starts at {self._time(self.start[op])}, before 0",
+                (name,),
             )
 
     def _releases(self) -> Iterator[Violation]:
@@ -115,7 +123,8 @@ class _Check:
             yield Violation(
                 "precedence",
                 f"{names[1]} starts at {self._time(self.start[after])}, before {names[0]} ends at "
-                f"{self._time(self.end[before])}" + (f" + lag {self._time(lag)}" if lag else ""),
+                f"{self._time(self.end[before])}"
+                + (f" + lag {self._time(lag)}" if lag else ""),
                 names,
             )
 
@@ -144,7 +153,9 @@ class _Check:
         running = op[latest[:-1]]
         clash = same & (self.start[op[1:]] < self.end[running])
         for place in np.flatnonzero(clash).tolist():
-            yield self._overlap(int(running[place]), int(op[place + 1]), int(resource[place]))
+            yield self._overlap(
+                int(running[place]), int(op[place + 1]), int(resource[place])
+            )
 
     def _overlap(self, first: int, second: int, resource: int) -> Violation:
         names = (self.problem.op_name(first), self.problem.op_name(second))
@@ -163,7 +174,8 @@ class _Check:
             for resource in problem.resources_of(op).tolist():
                 others = problem.ops_by_resource[resource]
                 across = others[
-                    (self.start[others] < self.start[op]) & (self.start[op] < self.end[others])
+                    (self.start[others] < self.start[op])
+                    & (self.start[op] < self.end[others])
                 ]
                 for other in across.tolist():
                     yield self._overlap(other, op, resource)
@@ -171,7 +183,9 @@ class _Check:
     def _memory(self, pool: Pool) -> Iterator[Violation]:
         unit, amounts, available = _whole_amounts(pool)
         times = np.concatenate((self.end[pool.release_op], self.start[pool.acquire_op]))
-        changes = np.concatenate((-amounts[pool.release_amount], amounts[pool.acquire_amount]))
+        changes = np.concatenate(
+            (-amounts[pool.release_amount], amounts[pool.acquire_amount])
+        )
         order = np.argsort(times, kind="stable")
         usage = np.cumsum(changes[order])
         # The uses after every moment are among these; as releases come first, none is above them.
@@ -183,7 +197,9 @@ class _Check:
         moments = times[is_last]
         # What is in use before any op must fit too: use i is that after i moments.
         usage = np.concatenate(([0], usage[is_last]))
-        over = np.concatenate(([False], np.asarray(usage > available, dtype=np.bool_), [False]))
+        over = np.concatenate(
+            ([False], np.asarray(usage > available, dtype=np.bool_), [False])
+        )
         edges = np.diff(over.astype(np.int8))
         rises, falls = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
         for rise, fall in zip(rises.tolist(), falls.tolist(), strict=True):
@@ -200,7 +216,9 @@ class _Check:
         when, takers = "the beginning", pool.acquire_op[:0]
         if top:
             when = self._time(moments[top - 1])
-            takers = np.unique(pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]])
+            takers = np.unique(
+                pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]]
+            )
         amounts = f"{_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
         excess = f"{pool.name} holds {amounts}"
         return Violation(

@@ -92,7 +92,9 @@ class Clock:
 
     def before(self, seconds: float) -> Self:
         """Return a clock that ends some seconds before this one, and stops with it."""
-        return type(self)(self.left - seconds if self.is_limited else None, self._stopped)
+        return type(self)(
+            self.left - seconds if self.is_limited else None, self._stopped
+        )
 
     def within(self, seconds: float | None) -> Self:
         """Return a clock that ends with this one, and after so many seconds at the latest.

@@ -72,7 +72,9 @@ def call_within(
             ended.set()
 
     context = copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name="ppsolve-work", daemon=True)
+    thread = threading.Thread(
+        target=context.run, args=(work,), name="ppsolve-work", daemon=True
+    )
     thread.start()
     try:
         while not ended.wait(LOOK):

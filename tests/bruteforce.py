@@ -60,7 +60,9 @@ def _least_span(data: _Data) -> int | None:
     groups = [data.users[r] for r in data.span_resources if data.users[r]]
     lower_bound = max((sum(data.duration[j] for j in ops) for ops in groups), default=0)
     head = _heads(data, data.release)
-    choices = [range(min(head[j] for j in ops), data.latest_start + 1) for ops in groups]
+    choices = [
+        range(min(head[j] for j in ops), data.latest_start + 1) for ops in groups
+    ]
     anchored = max(*data.release, *data.pinned, 0) > 0
     floating = not anchored and all(data.resources)
     best: int | None = None
@@ -74,7 +76,9 @@ def _least_span(data: _Data) -> int | None:
                 release[j] = max(release[j], first)
                 discount[j] = min(discount[j], first)
         head = _heads(data, release)
-        least = max(h + d - c for h, d, c in zip(head, data.duration, discount, strict=True))
+        least = max(
+            h + d - c for h, d, c in zip(head, data.duration, discount, strict=True)
+        )
         if best is not None and least >= best:
             continue
         value = _Search(data, release, discount).run(NEVER if best is None else best)
@@ -139,7 +143,10 @@ class _Data:
             self.acquire.append(acquire)
             self.give_back.append(give_back)
         self.frees_at_once = [
-            any(give and not length for give, length in zip(column, self.duration, strict=True))
+            any(
+                give and not length
+                for give, length in zip(column, self.duration, strict=True)
+            )
             for column in self.give_back
         ]
 
@@ -163,7 +170,11 @@ class _Search:
     def __init__(self, data: _Data, release: list[int], discount: list[int]) -> None:
         self.data, self.release, self.discount = data, release, discount
         self.start: list[int | None] = [None] * data.n
-        self.fixed_instants = {0, *release, *(pin for pin in data.pinned if pin != FREE)}
+        self.fixed_instants = {
+            0,
+            *release,
+            *(pin for pin in data.pinned if pin != FREE),
+        }
         self.tail = self._tails()
         self.free = [0] * len(data.users)
         self.found = False
@@ -241,7 +252,9 @@ class _Search:
 
     def _fits(self, t: int, chosen: list[int]) -> bool:
         data = self.data
-        for room, acquire, give in zip(data.rooms, data.acquire, data.give_back, strict=True):
+        for room, acquire, give in zip(
+            data.rooms, data.acquire, data.give_back, strict=True
+        ):
             if not any(acquire[j] for j in chosen):
                 continue
             used = 0
@@ -273,7 +286,9 @@ class _Search:
         for j, s in enumerate(self.start):
             if s is not None:
                 end = s + data.duration[j]
-                instants.update(x for x in (end, *(end + lag for _, lag in data.after[j])) if x > t)
+                instants.update(
+                    x for x in (end, *(end + lag for _, lag in data.after[j])) if x > t
+                )
         later = min(instants, default=None)
         if later is not None and self._hopeful(later, left):
             self._choose(later, 0, [])

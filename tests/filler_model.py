@@ -33,8 +33,12 @@ class FillerModel:
         else:
             self.times |= {"I": times["backward_input"], "W": times["backward_weight"]}
         self.back, self.last = ("B", "B") if "B" in self.times else ("I", "W")
-        pieces = sum(sum(f["pieces"]) + f.get("release", 0) for f in case.get("fillers", []))
-        ops = sum(map(sum, self.times.values())) + 2 * len(self.device) * case["latency"]
+        pieces = sum(
+            sum(f["pieces"]) + f.get("release", 0) for f in case.get("fillers", [])
+        )
+        ops = (
+            sum(map(sum, self.times.values())) + 2 * len(self.device) * case["latency"]
+        )
         self.horizon = self.steps * (ops * self.m + pieces)
         self.makespan = self.model.new_int_var(0, self.horizon, "")
         self.start: dict[Op, Any] = {}
@@ -51,7 +55,9 @@ class FillerModel:
         if "capacity" in case:
             for events in self.events.values():
                 moments, amounts = zip(*events, strict=True)
-                self.model.add_reservoir_constraint(moments, amounts, 0, case["capacity"])
+                self.model.add_reservoir_constraint(
+                    moments, amounts, 0, case["capacity"]
+                )
 
     def _interval(self, length: int, *resources: Any) -> tuple[Any, Any]:
         # On one of the resources.
@@ -73,7 +79,12 @@ class FillerModel:
             self.events[device] += [(start, amount), (end, -amount)]
 
     def _add_step(self, k: int) -> None:
-        stages, model, start, end = range(len(self.device)), self.model, self.start, self.end
+        stages, model, start, end = (
+            range(len(self.device)),
+            self.model,
+            self.start,
+            self.end,
+        )
         for i in range(self.m):
             for kind, lengths in self.times.items():
                 for s in stages:
@@ -85,7 +96,11 @@ class FillerModel:
                 if self.back == "I":
                     model.add(start["W", s, i, k] >= end[back])
                 if s:
-                    lag = self.case["latency"] if self.device[s] != self.device[s - 1] else 0
+                    lag = (
+                        self.case["latency"]
+                        if self.device[s] != self.device[s - 1]
+                        else 0
+                    )
                     model.add(start[forward] >= end["F", s - 1, i, k] + lag)
                     model.add(start[self.back, s - 1, i, k] >= end[back] + lag)
                 self._hold(self.device[s], start[forward], end[self.last, s, i, k], 1)

@@ -12,4 +12,6 @@ def first(count: int, values: Iterable[Any]) -> list[Any]:
     """Return `values`, all but the first `count` marked as slow."""
     every = list(values)
     rest = (value if isinstance(value, tuple) else (value,) for value in every[count:])
-    return every[:count] + [pytest.param(*values, marks=pytest.mark.slow) for values in rest]
+    return every[:count] + [
+        pytest.param(*values, marks=pytest.mark.slow) for values in rest
+    ]

@@ -44,4 +44,6 @@ def plain_range(problem: Problem) -> tuple[int, int] | None:
         return None
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         raise TimeoutError("the plain model was not solved in time")
-    return int(solver.response_proto.inner_objective_lower_bound), round(solver.objective_value)
+    return int(solver.response_proto.inner_objective_lower_bound), round(
+        solver.objective_value
+    )

@@ -18,13 +18,20 @@ def lines(problem: Problem) -> Iterator[str]:
     names = problem.op_names(range(problem.num_ops))
     yield f"{problem.objective} {shown(problem.scale.tick)} {problem.span_resources.tolist()}"
     for op, name in enumerate(names):
-        streams = sorted(problem.resource_names[r] for r in problem.resources_of(op).tolist())
+        streams = sorted(
+            problem.resource_names[r] for r in problem.resources_of(op).tolist()
+        )
         labels = (problem.stage[op], problem.device[op], problem.microbatch[op])
         times = (problem.duration[op], problem.release[op], problem.pinned[op])
         windows = problem.windows[op].tolist() if op in problem.windows else None
         yield f"{name} {problem.kinds[problem.kind[op]]} {streams} {[*map(int, labels + times)]}"
         yield f"{windows} {problem.weight[op] if len(problem.weight) else 0}"
-    edges = zip(problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True)
+    edges = zip(
+        problem.before.tolist(),
+        problem.after.tolist(),
+        problem.lag.tolist(),
+        strict=True,
+    )
     yield from sorted({f"{names[a]} -> {names[b]} {lag}" for a, b, lag in edges})
     for pool in problem.pools:
         yield from pool_lines(problem, pool)
@@ -34,10 +41,15 @@ def lines(problem: Problem) -> Iterator[str]:
 
 def pool_lines(problem: Problem, pool: Pool) -> Iterator[str]:
     yield f"pool {pool.name} {shown(pool.limit)} {shown(pool.initial)}"
-    columns = [(pool.acquire_op, pool.acquire_amount), (pool.release_op, pool.release_amount)]
+    columns = [
+        (pool.acquire_op, pool.acquire_amount),
+        (pool.release_op, pool.release_amount),
+    ]
     for sign, (ops, amounts) in zip("+-", columns, strict=True):
         given = zip(problem.op_names(ops), amounts.tolist(), strict=True)
-        yield from sorted(f"{sign}{op} {shown(pool.amounts[amount])}" for op, amount in given)
+        yield from sorted(
+            f"{sign}{op} {shown(pool.amounts[amount])}" for op, amount in given
+        )
 
 
 def shown(value: Fraction) -> str:

@@ -19,7 +19,9 @@ def op(name: str, duration: float, *resources: str, **fields: Any) -> dict[str, 
 
 def holding(name: str, duration: float, amount: Any, *resources: str) -> dict[str, Any]:
     """Return an op that holds `amount` of the pool ``m`` while it runs."""
-    return op(name, duration, *resources, acquire={"m": amount}, release_at_end={"m": amount})
+    return op(
+        name, duration, *resources, acquire={"m": amount}, release_at_end={"m": amount}
+    )
 
 
 def small(
@@ -44,7 +46,9 @@ def small(
         "kind": "graph",
         "resources": sorted({name for each in ops for name in each["resources"]}),
         "ops": list(ops),
-        "precedences": [dict(zip(("before", "after", "lag"), e, strict=False)) for e in edges],
+        "precedences": [
+            dict(zip(("before", "after", "lag"), e, strict=False)) for e in edges
+        ],
         "pools": [{"name": "m", "capacity": capacity, "initial": initial}]
         if capacity is not None
         else [],
@@ -52,8 +56,12 @@ def small(
     }
     problem = replace(
         lower(parse_instance(data)),
-        families=tuple(np.array([[names.index(n) for n in row] for row in f]) for f in families),
-        windows={names.index(n): np.array(w, np.int64) for n, w in (windows or {}).items()},
+        families=tuple(
+            np.array([[names.index(n) for n in row] for row in f]) for f in families
+        ),
+        windows={
+            names.index(n): np.array(w, np.int64) for n, w in (windows or {}).items()
+        },
         points=np.array([names.index(name) for name in points], dtype=np.int64),
     )
     if weight is None:

@@ -114,9 +114,13 @@ def _add_pools(
                 held = releaser.setdefault("release_at_end", {})
                 held[name] = held.get(name, Fraction(0)) + amount
         initial = Fraction(_pick(rng, "0", "0", "0", *FRACTIONS[:2]))
-        tight = max(taken, default=Fraction(1)) + sum(taken) * Fraction(int(rng.integers(0, 4)), 6)
+        tight = max(taken, default=Fraction(1)) + sum(taken) * Fraction(
+            int(rng.integers(0, 4)), 6
+        )
         capacity = Fraction(f"{float(tight + initial):.2f}")
-        pools.append({"name": name, "capacity": float(capacity), "initial": float(initial)})
+        pools.append(
+            {"name": name, "capacity": float(capacity), "initial": float(initial)}
+        )
     for op in ops:
         held = op.get("release_at_end", {})
         op["release_at_end"] = {name: float(amount) for name, amount in held.items()}
@@ -146,7 +150,9 @@ def _releases(
 
 def _tiny_pipeline(rng: Generator) -> dict[str, Any]:
     span = rng.random() < 0.3
-    placement = _pick(rng, "linear", "linear", "vshape", "bidirectional", "explicit", "interleaved")
+    placement = _pick(
+        rng, "linear", "linear", "vshape", "bidirectional", "explicit", "interleaved"
+    )
     devices, stages = 2, 2
     if placement == "linear" and rng.random() < 0.4:
         devices = stages = 3
@@ -154,7 +160,9 @@ def _tiny_pipeline(rng: Generator) -> dict[str, Any]:
         stages = 3
     if placement in {"vshape", "interleaved"}:
         devices, stages = _pick(rng, (1, 2), (2, 4))
-    microbatches = 2 if placement == "bidirectional" or stages == 2 else int(rng.integers(1, 3))
+    microbatches = (
+        2 if placement == "bidirectional" or stages == 2 else int(rng.integers(1, 3))
+    )
     split = stages * microbatches <= 4 and rng.random() < 0.6
     if stages * microbatches > 6:
         microbatches = 1
@@ -168,7 +176,9 @@ def _tiny_pipeline(rng: Generator) -> dict[str, Any]:
         "objective": "device_span" if span else "makespan",
     }
     if placement == "explicit":
-        data["placement"] = {"stage_to_device": _pick(rng, [0, 1, 0], [1, 0, 0], [0, 0, 1])}
+        data["placement"] = {
+            "stage_to_device": _pick(rng, [0, 1, 0], [1, 0, 0], [0, 0, 1])
+        }
     if placement == "interleaved":
         data["stages_per_device"] = stages // devices
     _add_p2p(rng, data, stages, small=span)
@@ -176,17 +186,25 @@ def _tiny_pipeline(rng: Generator) -> dict[str, Any]:
         data["memory"] = _tiny_memory(rng, stages, devices)
     for field in ("allreduce", "optimizer"):
         if stages * microbatches <= 4 and rng.random() < 0.2:
-            data[field] = _pick(rng, int(rng.integers(1, 4)), rng.integers(0, 3, stages).tolist())
+            data[field] = _pick(
+                rng, int(rng.integers(1, 4)), rng.integers(0, 3, stages).tolist()
+            )
     return data
 
 
 def _tiny_times(
     rng: Generator, stages: int, microbatches: int, *, split: bool, longest: int
 ) -> dict[str, Any]:
-    kinds = ["forward", "backward_input", "backward_weight"] if split else ["forward", "backward"]
+    kinds = (
+        ["forward", "backward_input", "backward_weight"]
+        if split
+        else ["forward", "backward"]
+    )
     times: dict[str, Any] = {}
     for kind in kinds:
-        times[kind] = rng.integers(0 if rng.random() < 0.2 else 1, longest, stages).tolist()
+        times[kind] = rng.integers(
+            0 if rng.random() < 0.2 else 1, longest, stages
+        ).tolist()
         if rng.random() < 0.3:
             times[kind] = times[kind][0]
         elif rng.random() < 0.15:
@@ -214,7 +232,9 @@ def _add_p2p(rng: Generator, data: dict[str, Any], stages: int, *, small: bool) 
 def _tiny_memory(rng: Generator, stages: int, devices: int) -> dict[str, Any]:
     return {
         "capacity": _pick(rng, 1, 1.5, 2, 3, rng.integers(1, 4, devices).tolist()),
-        "activation": _pick(rng, 1, 0.7, [float(_pick(rng, *FRACTIONS)) for _ in range(stages)]),
+        "activation": _pick(
+            rng, 1, 0.7, [float(_pick(rng, *FRACTIONS)) for _ in range(stages)]
+        ),
         "released_by_backward_weight": _pick(rng, 0, 1, 0.43243243243243246),
         "static": _pick(rng, 0, 0, 0.1),
     }
@@ -228,7 +248,12 @@ def broken_rules(problem: Problem, start: list[int]) -> set[str]:
     release, pinned = problem.release.tolist(), problem.pinned.tolist()
     found |= {"release" for s, r in zip(start, release, strict=True) if r > 0 and s < r}
     found |= {"pin" for s, p in zip(start, pinned, strict=True) if p not in (FREE, s)}
-    edges = zip(problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True)
+    edges = zip(
+        problem.before.tolist(),
+        problem.after.tolist(),
+        problem.lag.tolist(),
+        strict=True,
+    )
     found |= {"precedence" for a, b, lag in edges if start[b] < end[a] + lag}
     busy = [set(problem.resources_of(op).tolist()) for op in range(problem.num_ops)]
     for a in range(problem.num_ops):
@@ -250,8 +275,12 @@ def most_in_use(
     """Return the most that each pool holds at any of `moments`, straight from the definition."""
     peaks = []
     for pool in problem.pools:
-        acquires = list(zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True))
-        releases = list(zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True))
+        acquires = list(
+            zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True)
+        )
+        releases = list(
+            zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True)
+        )
         peaks.append(
             max(
                 pool.initial
@@ -263,7 +292,9 @@ def most_in_use(
     return peaks
 
 
-def serial_schedule(problem: Problem, rng: Generator, tries: int = 20) -> Schedule | None:
+def serial_schedule(
+    problem: Problem, rng: Generator, tries: int = 20
+) -> Schedule | None:
     """Return a valid schedule in random order, or None where the tries end in full memory."""
     for _ in range(tries):
         start = _serial(problem, rng)
@@ -280,7 +311,12 @@ def _serial(problem: Problem, rng: Generator) -> list[int] | None:
     """
     n, duration = problem.num_ops, problem.duration.tolist()
     edges = list(
-        zip(problem.before.tolist(), problem.after.tolist(), problem.lag.tolist(), strict=True)
+        zip(
+            problem.before.tolist(),
+            problem.after.tolist(),
+            problem.lag.tolist(),
+            strict=True,
+        )
     )
     start: dict[int, int] = {}
     free = [0] * problem.num_resources
@@ -307,7 +343,9 @@ def _serial(problem: Problem, rng: Generator) -> list[int] | None:
     return [start[op] for op in range(n)]
 
 
-def _when_it_fits(problem: Problem, start: dict[int, int], op: int, t: int) -> int | None:
+def _when_it_fits(
+    problem: Problem, start: dict[int, int], op: int, t: int
+) -> int | None:
     ends = {s + int(problem.duration[other]) for other, s in start.items()}
     for moment in sorted({t, *(end for end in ends if end > t)}):
         if all(
@@ -320,9 +358,13 @@ def _when_it_fits(problem: Problem, start: dict[int, int], op: int, t: int) -> i
 
 def in_use(pool: Any, problem: Problem, start: dict[int, int], t: int) -> Fraction:
     used: Fraction = pool.initial
-    for op, k in zip(pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True):
+    for op, k in zip(
+        pool.acquire_op.tolist(), pool.acquire_amount.tolist(), strict=True
+    ):
         used += pool.amounts[k] if op in start and start[op] <= t else 0
-    for op, k in zip(pool.release_op.tolist(), pool.release_amount.tolist(), strict=True):
+    for op, k in zip(
+        pool.release_op.tolist(), pool.release_amount.tolist(), strict=True
+    ):
         done = op in start and start[op] + int(problem.duration[op]) <= t
         used -= pool.amounts[k] if done else 0
     return used

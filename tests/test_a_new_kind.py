@@ -70,7 +70,11 @@ def johnson(request: Request) -> Proposal:
 
 JOHNSON = Heuristic("johnson", "Johnson's rule", johnson, "a flow shop")
 FLOW_SHOP = Kind("flow-shop", FlowShop, lower, (JOHNSON,))
-DOCUMENT = {"kind": "flow-shop", "name": "two", "times": [[3, 6], [5, 2], [1, 2], [6, 6], [7, 5]]}
+DOCUMENT = {
+    "kind": "flow-shop",
+    "name": "two",
+    "times": [[3, 6], [5, 2], [1, 2], [6, 6], [7, 5]],
+}
 BEST = 24
 """By Johnson's rule: jobs 2, 0, 3, 4, 1."""
 
@@ -92,7 +96,11 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
 def test_a_new_kind(run: Callable[..., str]) -> None:
     run("optimize", "two.json", "-q", "-o", "found.json", "--time-limit", "20")
     found = json.loads(Path("found.json").read_text())
-    assert (found["kind"], found["status"], found["value"]) == ("flow-shop", "OPTIMAL", BEST)
+    assert (found["kind"], found["status"], found["value"]) == (
+        "flow-shop",
+        "OPTIMAL",
+        BEST,
+    )
     entries = {entry["name"]: entry["value"] for entry in found["heuristics"]}
     assert entries["johnson"] == BEST <= min(entries.values())
     assert "machine 1" in run("show", "two.json", "found.json")
@@ -115,14 +123,18 @@ class OneLine(Narrowing):
     def task(self) -> Task:
         return FLOW_SHOP.task(self.instance)
 
-    def fields(self, task: Task | None, result: Result, best: Result | None) -> dict[str, Any]:
+    def fields(
+        self, task: Task | None, result: Result, best: Result | None
+    ) -> dict[str, Any]:
         return {"time_unit": f"{result.time_unit} of the line"}
 
 
 class LineKind(Kind[FlowShop]):
     runtimes = ("line",)
 
-    def for_runtime(self, instance: FlowShop, runtime: str, *, exact: bool) -> Narrowing:
+    def for_runtime(
+        self, instance: FlowShop, runtime: str, *, exact: bool
+    ) -> Narrowing:
         return OneLine(instance)
 
     def with_files(self, data: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -133,9 +145,13 @@ def test_a_new_kind_says_for_itself_which_runtimes_and_files_it_has(
     run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = ppsolve.load_instance("two.json")
-    with pytest.raises(InputError, match='runtime: expected a pipeline, got "flow-shop"'):
+    with pytest.raises(
+        InputError, match='runtime: expected a pipeline, got "flow-shop"'
+    ):
         ppsolve.optimize(plain, time_limit=0, runtime="megatron")
-    monkeypatch.setitem(KINDS, FLOW_SHOP.name, LineKind("flow-shop", FlowShop, lower, (JOHNSON,)))
+    monkeypatch.setitem(
+        KINDS, FLOW_SHOP.name, LineKind("flow-shop", FlowShop, lower, (JOHNSON,))
+    )
     Path("times.json").write_text(json.dumps(DOCUMENT["times"]))
     Path("files.json").write_text(json.dumps(DOCUMENT | {"times": "times.json"}))
     instance = ppsolve.load_instance("files.json")

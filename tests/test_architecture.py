@@ -81,12 +81,15 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     lazy = {
         id(node)
         for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(outer)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+        or _is_type_checking(outer)
         for node in ast.walk(outer)
     }
     found = []
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names = (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        )
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             module = str(node.module)
@@ -218,7 +221,10 @@ LIST_OF_KINDS = "ppsolve.solver.api.kinds"
 @each(SOURCES)
 def test_what_serves_every_kind_imports_none(path: Path) -> None:
     name = module_name(path)
-    if layer(name) not in {"base", "methods", "run", "library"} or name == LIST_OF_KINDS:
+    if (
+        layer(name) not in {"base", "methods", "run", "library"}
+        or name == LIST_OF_KINDS
+    ):
         return
     kinds = {
         used
@@ -254,7 +260,8 @@ def test_the_kind_of_pipelines_leaves_each_part_to_its_object() -> None:
         call.func.id
         for call in ast.walk(tree)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        if call.func.id in {"isinstance", "getattr", "hasattr", "modes_of", "has_open_modes"}
+        if call.func.id
+        in {"isinstance", "getattr", "hasattr", "modes_of", "has_open_modes"}
     }
     assert asked == set()
 
@@ -262,7 +269,15 @@ def test_the_kind_of_pipelines_leaves_each_part_to_its_object() -> None:
 REPORTING = {"propose", "raise_bound"}
 """The verbs by which a schedule or a bound reaches the board; `retract` and `close` end one."""
 
-BOARD = {"beginning", "with_target", "propose", "raise_bound", "retract", "subscribe", "close"}
+BOARD = {
+    "beginning",
+    "with_target",
+    "propose",
+    "raise_bound",
+    "retract",
+    "subscribe",
+    "close",
+}
 
 
 def test_schedules_and_bounds_reach_a_run_by_two_verbs() -> None:
@@ -276,7 +291,10 @@ def test_schedules_and_bounds_reach_a_run_by_two_verbs() -> None:
         method.name
         for method in methods
         if not method.name.startswith("_")
-        and not any(isinstance(d, ast.Name) and d.id == "property" for d in method.decorator_list)
+        and not any(
+            isinstance(d, ast.Name) and d.id == "property"
+            for d in method.decorator_list
+        )
     }
     assert public == BOARD
     writers = {
@@ -294,8 +312,21 @@ def test_schedules_and_bounds_reach_a_run_by_two_verbs() -> None:
 
 def test_the_table_of_steps_decides_which_search_runs() -> None:
     """No task, kind or search has a predicate of its own that chooses searches."""
-    old = ("glance", "has_parts", "searches_beside", "takes_parts", "is_race", "is_in_turn")
-    old += ("takes_devices", "is_too_large", "is_one_free_problem", "glances_first", "strategies")
+    old = (
+        "glance",
+        "has_parts",
+        "searches_beside",
+        "takes_parts",
+        "is_race",
+        "is_in_turn",
+    )
+    old += (
+        "takes_devices",
+        "is_too_large",
+        "is_one_free_problem",
+        "glances_first",
+        "strategies",
+    )
     found = {
         f"{module_name(path)}: {node.name}"
         for path in SOURCES
@@ -334,7 +365,9 @@ def test_the_way_to_the_exact_solver_is_short() -> None:
 
 
 def test_solvers_get_their_parameters_in_one_place() -> None:
-    made = [module_name(path) for path in SOURCES if "CpSolver()" in path.read_text("utf-8")]
+    made = [
+        module_name(path) for path in SOURCES if "CpSolver()" in path.read_text("utf-8")
+    ]
     assert made == ["ppsolve.solver.exact.parameters"]
 
 
@@ -342,14 +375,18 @@ def test_optional_intervals_have_a_fixed_size() -> None:
     """Those of alternatives would share start and end: tests/exact/test_interval_forms.py."""
     paths = [*SOURCES, *TESTS, *(ROOT / "benchmarks").rglob("*.py")]
     makers = [
-        path.name for path in paths if "new_optional_interval_var(" in path.read_text("utf-8")
+        path.name
+        for path in paths
+        if "new_optional_interval_var(" in path.read_text("utf-8")
     ]
     assert makers == ["test_interval_forms.py", "test_architecture.py"]
 
 
 @each(SOURCES)
 def test_installed_names_are_used(path: Path) -> None:
-    bare = {name for name, _ in imports(path) if top(name) in {"solver", "models", "tests"}}
+    bare = {
+        name for name, _ in imports(path) if top(name) in {"solver", "models", "tests"}
+    }
     assert bare == set()
 
 
@@ -358,7 +395,9 @@ def test_ortools_is_imported_only_when_solving(path: Path) -> None:
     if module_name(path).startswith(LOADING_ORTOOLS):
         return
     direct = {name for name, _ in imports(path) if top(name) == "ortools"}
-    eager = {name for name, now in imports(path) if name.startswith(LOADING_ORTOOLS) and now}
+    eager = {
+        name for name, now in imports(path) if name.startswith(LOADING_ORTOOLS) and now
+    }
     assert direct | eager == set()
 
 
@@ -371,13 +410,21 @@ def test_only_the_top_layers_know_a_screen(path: Path) -> None:
 @each(named("ppsolve.models"))
 def test_models_depend_on_numpy_and_pydantic_only(path: Path) -> None:
     allowed = {"numpy", "pydantic", "pydantic_core", *sys.stdlib_module_names}
-    foreign = {name for name, _ in imports(path) if top(name) not in {*allowed, "ppsolve"}}
+    foreign = {
+        name for name, _ in imports(path) if top(name) not in {*allowed, "ppsolve"}
+    }
     assert foreign == set()
-    assert {name for name, _ in imports(path) if name.startswith("ppsolve.solver")} == set()
+    assert {
+        name for name, _ in imports(path) if name.startswith("ppsolve.solver")
+    } == set()
 
 
 def test_checker_shares_no_code_with_solvers() -> None:
-    used = {name for name, _ in imports(ROOT / "solver" / "checker.py") if top(name) == "ppsolve"}
+    used = {
+        name
+        for name, _ in imports(ROOT / "solver" / "checker.py")
+        if top(name) == "ppsolve"
+    }
     modules = {".".join(name.split(".")[:4]) for name in used}
     assert modules == {
         "ppsolve.models.core.problem",
@@ -387,12 +434,21 @@ def test_checker_shares_no_code_with_solvers() -> None:
 
 
 def test_brute_force_shares_no_code_with_the_solver() -> None:
-    used = {name for name, _ in imports(ROOT / "tests" / "bruteforce.py") if top(name) == "ppsolve"}
-    assert {".".join(name.split(".")[:4]) for name in used} == {"ppsolve.models.core.problem"}
+    used = {
+        name
+        for name, _ in imports(ROOT / "tests" / "bruteforce.py")
+        if top(name) == "ppsolve"
+    }
+    assert {".".join(name.split(".")[:4]) for name in used} == {
+        "ppsolve.models.core.problem"
+    }
 
 
 def test_the_plain_model_of_pipelines_shares_no_code_with_the_program() -> None:
-    paths = [ROOT / "tests" / "outside" / name for name in ("plain_model.py", "generators.py")]
+    paths = [
+        ROOT / "tests" / "outside" / name
+        for name in ("plain_model.py", "generators.py")
+    ]
     used = {name for path in paths for name, _ in imports(path)}
     assert not [name for name in used if top(name) == "ppsolve"]
 
@@ -402,10 +458,14 @@ def test_files_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("name", ["ppsolve", "ppsolve.solver.checker", "ppsolve.solver.cli.main"])
+@pytest.mark.parametrize(
+    "name", ["ppsolve", "ppsolve.solver.checker", "ppsolve.solver.cli.main"]
+)
 def test_import_does_not_load_ortools(name: str) -> None:
     code = f"import sys, {name}; print('ortools' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "False"
 
 

@@ -31,7 +31,10 @@ def test_a_tie_takes_the_place_but_not_the_name() -> None:
     assert not board.propose(at(PROBLEM, 3, 0), "other")
     assert board.propose(at(PROBLEM, 3, 0), "other", ties=True)
     assert board.incumbent is not None
-    assert (board.incumbent.by, board.incumbent.schedule.start.tolist()) == ("one", [3, 0])
+    assert (board.incumbent.by, board.incumbent.schedule.start.tolist()) == (
+        "one",
+        [3, 0],
+    )
     assert not board.propose(at(PROBLEM, 0, 4), "worse", ties=True)
 
 
@@ -52,7 +55,9 @@ def test_what_is_no_better_is_not_checked() -> None:
 def test_a_schedule_below_the_bound_is_an_error() -> None:
     board = Board()
     board.raise_bound(6, "false")
-    with pytest.raises(WrongScheduleError, match="one found 5 below the bound 6 of false"):
+    with pytest.raises(
+        WrongScheduleError, match="one found 5 below the bound 6 of false"
+    ):
         board.propose(at(PROBLEM, 0, 2), "one")
 
 
@@ -64,7 +69,9 @@ def test_a_schedule_below_a_target_is_kept() -> None:
 
 def test_the_best_bound_of_each_rule_is_listed_as_they_come() -> None:
     board = Board()
-    raised = [board.raise_bound(*each) for each in ((3, "a"), (2, "b"), (4, "b"), (1, "a"))]
+    raised = [
+        board.raise_bound(*each) for each in ((3, "a"), (2, "b"), (4, "b"), (1, "a"))
+    ]
     assert raised == [True, False, True, False]
     assert [(bound.name, bound.value) for bound in board.bounds] == [("a", 3), ("b", 4)]
     assert (board.bound.name, board.bound.value) == ("b", 4)
@@ -97,7 +104,11 @@ def test_a_kind_decides_what_is_kept() -> None:
     def even(
         schedule: Schedule, by: str, best: int | None, order: list[int] | None
     ) -> Incumbent | None:
-        return None if schedule.value % 2 else Incumbent(schedule.value, by, schedule, order)
+        return (
+            None
+            if schedule.value % 2
+            else Incumbent(schedule.value, by, schedule, order)
+        )
 
     board = Board(even)
     assert not board.propose(at(PROBLEM, 0, 2), "odd")
@@ -111,6 +122,10 @@ def test_threads_keep_the_best_of_all() -> None:
     board = Board()
     starts = np.random.default_rng(1).permutation(200).tolist()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda start: board.propose(at(long, 0, start), str(start)), starts))
+        list(
+            pool.map(
+                lambda start: board.propose(at(long, 0, start), str(start)), starts
+            )
+        )
         list(pool.map(lambda bound: board.raise_bound(-bound, str(bound)), starts))
     assert (board.value, board.bound.value) == (1, 0)

@@ -20,7 +20,12 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_time_goes_by(moment: list[float]) -> None:
     clock = Clock(8.0)
     moment[0] = 103.0
-    assert (clock.elapsed, clock.left, clock.is_over, clock.is_limited) == (3.0, 5.0, False, True)
+    assert (clock.elapsed, clock.left, clock.is_over, clock.is_limited) == (
+        3.0,
+        5.0,
+        False,
+        True,
+    )
     moment[0] = 109.0
     assert (clock.left, clock.is_over) == (0.0, True)
 

@@ -10,7 +10,9 @@ from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 ASKED = [
     Requirement(text)
     for texts in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
@@ -24,14 +26,18 @@ TESTED = [
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_a_dependency_has_a_tested_version_within_its_bounds(asked: Requirement) -> None:
+def test_a_dependency_has_a_tested_version_within_its_bounds(
+    asked: Requirement,
+) -> None:
     versions = [
         next(iter(each.specifier)).version
         for each in TESTED
         if canonicalize_name(each.name) == canonicalize_name(asked.name)
     ]
     assert versions
-    assert all(asked.specifier.contains(version, prereleases=True) for version in versions)
+    assert all(
+        asked.specifier.contains(version, prereleases=True) for version in versions
+    )
 
 
 def test_tested_versions_are_exact() -> None:

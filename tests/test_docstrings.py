@@ -11,7 +11,13 @@ from tests.paths import ROOT
 
 SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
 
-VAGUE = ("Return what", "Return how", "Return whether", "Return which", "Return whatever")
+VAGUE = (
+    "Return what",
+    "Return how",
+    "Return whether",
+    "Return which",
+    "Return whatever",
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -33,15 +39,24 @@ def _overridden(sources: list[str]) -> set[str]:
     methods: dict[str, set[str]] = {}
     for node in (node for text in sources for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.ClassDef):
-            plain = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+            plain = [
+                base.value if isinstance(base, ast.Subscript) else base
+                for base in node.bases
+            ]
             bases[node.name] = {base.id for base in plain if isinstance(base, ast.Name)}
-            methods[node.name] = {each.name for each in node.body if isinstance(each, Function)}
+            methods[node.name] = {
+                each.name for each in node.body if isinstance(each, Function)
+            }
 
     def inherited(owner: str) -> set[str]:
         known = [base for base in bases.get(owner, ()) if base in methods]
         return {name for base in known for name in methods[base] | inherited(base)}
 
-    return {f"{owner}.{name}" for owner in methods for name in methods[owner] & inherited(owner)}
+    return {
+        f"{owner}.{name}"
+        for owner in methods
+        for name in methods[owner] & inherited(owner)
+    }
 
 
 @cache
@@ -65,7 +80,9 @@ def _is_command(function: Function) -> bool:
 
 def _is_part(function: Function) -> bool:
     """Say if only kernels call it: the head of its module says what the tables hold."""
-    return any(isinstance(d, ast.Name) and d.id == "part" for d in function.decorator_list)
+    return any(
+        isinstance(d, ast.Name) and d.id == "part" for d in function.decorator_list
+    )
 
 
 def _missing_sections(function: Function) -> list[str]:
@@ -73,7 +90,9 @@ def _missing_sections(function: Function) -> list[str]:
     if _num_arguments(function) < 2 or _is_command(function) or _is_part(function):
         return []
     text = ast.get_docstring(function) or ""
-    gives_none = isinstance(function.returns, ast.Constant) and function.returns.value is None
+    gives_none = (
+        isinstance(function.returns, ast.Constant) and function.returns.value is None
+    )
     lacking = [] if "Parameters\n----------" in text else ["Parameters"]
     has_result = "Returns\n-------" in text or "Yields\n------" in text
     return lacking if has_result or gives_none else [*lacking, "Returns"]
@@ -165,7 +184,9 @@ def single(a) -> int:
     """Return a."""
 '''
     tree = ast.parse(text)
-    lacking = {name: _missing_sections(function) for name, function in _public(tree.body)}
+    lacking = {
+        name: _missing_sections(function) for name, function in _public(tree.body)
+    }
     assert lacking == {
         "Order.of": ["Parameters", "Returns"],
         "Order.add": [],

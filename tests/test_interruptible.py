@@ -23,7 +23,9 @@ def nothing() -> None:
 
 def test_a_call_in_time_has_ended() -> None:
     done: list[str] = []
-    assert call_within(lambda: done.append(threading.current_thread().name), Clock(60.0))
+    assert call_within(
+        lambda: done.append(threading.current_thread().name), Clock(60.0)
+    )
     assert call_within(lambda: done.append(threading.current_thread().name), Clock())
     assert done == ["ppsolve-work", threading.current_thread().name]
 
@@ -99,5 +101,7 @@ print(call_within(late, Clock(0.0), slack=0.0))
 
 
 def test_an_interpreter_waits_at_its_end_for_what_was_left() -> None:
-    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["False", "ended"]

@@ -34,9 +34,13 @@ def _is_text(node: ast.AST, texts: set[str]) -> bool:
         return node.id in texts
     if isinstance(node, ast.Attribute):
         owner = {"name": "pool", "ops": "violation"}.get(node.attr)
-        return node.attr in TEXTS or bool(owner and ast.unparse(node.value).endswith(owner))
+        return node.attr in TEXTS or bool(
+            owner and ast.unparse(node.value).endswith(owner)
+        )
     is_str = (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "str"
     )
     return is_str and ast.unparse(node).startswith(("str(error", "str(violation"))
 
@@ -85,10 +89,16 @@ def readings(function: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             # Without an argument, blanks are folded.
             parts = (node.func.value, *node.args) if node.args else ()
-            if node.func.attr in READING and any(is_text(part, texts) for part in parts):
+            if node.func.attr in READING and any(
+                is_text(part, texts) for part in parts
+            ):
                 yield node
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
-            is_word = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+        elif isinstance(node, ast.Compare) and isinstance(
+            node.ops[0], ast.In | ast.NotIn
+        ):
+            is_word = isinstance(node.left, ast.Constant) and isinstance(
+                node.left.value, str
+            )
             if is_word and is_text(node.comparators[0], texts):
                 yield node
 

@@ -14,7 +14,9 @@ import yaml
 
 from tests.paths import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
 
 def packages() -> dict[str, Any]:
@@ -38,7 +40,10 @@ def test_the_build_has_every_folder_with_code_and_no_link(monkeypatch):
     }
     data = {"ppsolve.solver.views.page.assets"}
     assert sorted(told["packages"]) == sorted({"ppsolve"} | folders | data)
-    assert told["package_dir"] == {"ppsolve.models": "models", "ppsolve.solver": "solver"}
+    assert told["package_dir"] == {
+        "ppsolve.models": "models",
+        "ppsolve.solver": "solver",
+    }
 
 
 def test_a_checkout_with_text_files_in_place_of_links_runs(tmp_path: Path):
@@ -55,7 +60,11 @@ def test_a_checkout_with_text_files_in_place_of_links_runs(tmp_path: Path):
         "print(ppsolve.__file__, problem.__file__, ppsolve.optimize(pipeline, time_limit=0).value)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     package, module, value = done.stdout.split()
     assert Path(package) == tmp_path / "ppsolve" / "__init__.py"

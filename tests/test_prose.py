@@ -19,7 +19,9 @@ PAGES = sorted(
     for pattern in ("", "benchmarks/", "docs/**/", "examples/", "instances/", "tests/")
     for path in ROOT.glob(f"{pattern}*.md")
 )
-PATH = re.compile(r"(?:models|solver|tests|benchmarks|examples|docs|instances)/[\w/.-]*\w")
+PATH = re.compile(
+    r"(?:models|solver|tests|benchmarks|examples|docs|instances)/[\w/.-]*\w"
+)
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
@@ -38,7 +40,10 @@ def too_long(text: str) -> list[int]:
 
 def test_only_lines_of_prose_are_measured() -> None:
     wide = "x" * (LONGEST + 1)
-    assert too_long(f"{wide}\n```\n{wide}\n```\n| {wide} |\n{wide[:-1]}\n  {wide}") == [1, 7]
+    assert too_long(f"{wide}\n```\n{wide}\n```\n| {wide} |\n{wide[:-1]}\n  {wide}") == [
+        1,
+        7,
+    ]
 
 
 def test_pages_are_found() -> None:
@@ -55,6 +60,8 @@ def test_paths_in_code_spans_exist(page: Path) -> None:
     spans = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
     named = {span.rstrip("/") for span in spans if PATH.fullmatch(span.rstrip("/"))}
     missing = {
-        name for name in named if not any((ROOT / f"{name}{end}").exists() for end in ("", ".py"))
+        name
+        for name in named
+        if not any((ROOT / f"{name}{end}").exists() for end in ("", ".py"))
     }
     assert missing == set()

@@ -38,7 +38,9 @@ def read_case(name: str) -> dict[str, Any]:
     return case
 
 
-def pipeline_of(case: dict[str, Any], *, memory: bool | None = None) -> PipelineInstance:
+def pipeline_of(
+    case: dict[str, Any], *, memory: bool | None = None
+) -> PipelineInstance:
     """Return a case as a pipeline.
 
     Parameters
@@ -90,7 +92,9 @@ def recorded_of(case: dict[str, Any]) -> Iterator[Recorded]:
         for which, run in runs.items():
             if run["status"] == "ok":
                 given = run.get("permutation", list(range(case["num_microbatches"])))
-                orders = [_actions(row, device) for device, row in enumerate(run["orders"])]
+                orders = [
+                    _actions(row, device) for device, row in enumerate(run["orders"])
+                ]
                 figures = run["makespan"], run["peak_memory"]
                 yield Recorded(scheduler, which, *figures, given, orders)
 
@@ -103,7 +107,9 @@ def _actions(row: str, device: int) -> list[tuple[str, int, int]]:
     return found
 
 
-def ops_of(problem: Problem, orders: list[list[tuple[str, int, int]]]) -> list[IntArray]:
+def ops_of(
+    problem: Problem, orders: list[list[tuple[str, int, int]]]
+) -> list[IntArray]:
     """Return the op numbers of the compute ops of each device, in order.
 
     Parameters
@@ -119,10 +125,14 @@ def ops_of(problem: Problem, orders: list[list[tuple[str, int, int]]]) -> list[I
         One chain per device.
     """
     grid = {kind: problem.grid(kind) for kind in ("F", "B")}
-    return [np.array([grid[kind][stage, i] for kind, stage, i in row]) for row in orders]
+    return [
+        np.array([grid[kind][stage, i] for kind, stage, i in row]) for row in orders
+    ]
 
 
-def sends_of(problem: Problem, orders: list[list[tuple[str, int, int]]]) -> list[IntArray]:
+def sends_of(
+    problem: Problem, orders: list[list[tuple[str, int, int]]]
+) -> list[IntArray]:
     """Return the transfers of each device in the order of the compute ops that they follow.
 
     Parameters
@@ -138,9 +148,18 @@ def sends_of(problem: Problem, orders: list[list[tuple[str, int, int]]]) -> list
         One chain per device.
     """
     labels = zip(
-        *(column.tolist() for column in (problem.kind, problem.stage, problem.microbatch)),
+        *(
+            column.tolist()
+            for column in (problem.kind, problem.stage, problem.microbatch)
+        ),
         strict=True,
     )
-    number = {(problem.kinds[kind], stage, i): op for op, (kind, stage, i) in enumerate(labels)}
+    number = {
+        (problem.kinds[kind], stage, i): op
+        for op, (kind, stage, i) in enumerate(labels)
+    }
     sends = [[("T" + kind, stage, i) for kind, stage, i in row] for row in orders]
-    return [np.array([number[send] for send in row if send in number], np.int64) for row in sends]
+    return [
+        np.array([number[send] for send in row if send in number], np.int64)
+        for row in sends
+    ]

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.studies.bench.file import BenchFile, BenchPeer, BenchRecord, read_records
+from ppsolve.models.studies.bench.file import (
+    BenchFile,
+    BenchPeer,
+    BenchRecord,
+    read_records,
+)
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.studies.bench.machine import memory_share
 from ppsolve.solver.studies.bench.pool import Finished, Limits, LocalEngine, wall_cap
@@ -57,7 +62,9 @@ def peers_of(record: BenchRecord, names: Sequence[str]) -> tuple[BenchPeer, ...]
     """Return the answers of peers on the instance of a record, None where it has no file."""
     if record.path is None:
         return None
-    limits = Limits(wall_cap(record.time_limit or SECONDS, is_kept=True), memory_share(1))
+    limits = Limits(
+        wall_cap(record.time_limit or SECONDS, is_kept=True), memory_share(1)
+    )
     questions = [(name, record) for name in names]
     found = {one.index: one for one in LocalEngine().map(answer, questions, limits)}
     return tuple(peer_of(name, found[index]) for index, name in enumerate(names))

@@ -38,7 +38,12 @@ class PeerAnswer:
 
     @classmethod
     def of(
-        cls, problem: Problem, starts: list[int] | None, bound: int | None, *, took: float
+        cls,
+        problem: Problem,
+        starts: list[int] | None,
+        bound: int | None,
+        *,
+        took: float,
     ) -> PeerAnswer:
         """Return the answer for starts that a solver found.
 

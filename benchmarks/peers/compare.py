@@ -44,8 +44,16 @@ TWO_CHUNKS: Mapping[str, Any] = {**ALIKE, "stages_per_device": 2}
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "linear-1p": {**ALIKE, "capacity": PerDevice(Decimal(1))},
     "linear-1.5p": {**ALIKE, "capacity": PerDevice(Decimal("1.5"))},
-    "vshape": {**TWO_CHUNKS, "placement": "vshape", "capacity": PerDevice(Decimal("0.75"))},
-    "interleaved": {**TWO_CHUNKS, "placement": "interleaved", "capacity": PerDevice(Decimal(1))},
+    "vshape": {
+        **TWO_CHUNKS,
+        "placement": "vshape",
+        "capacity": PerDevice(Decimal("0.75")),
+    },
+    "interleaved": {
+        **TWO_CHUNKS,
+        "placement": "interleaved",
+        "capacity": PerDevice(Decimal(1)),
+    },
     "uneven": {"capacity": PerDevice(Decimal("0.75"))},
 }
 """Options of the random family by name. A capacity counts forwards of one chunk per chunk of the
@@ -60,13 +68,17 @@ def instances(only: str | None = None) -> Iterator[tuple[str, PipelineInstance]]
                 shape = {"devices": devices, "microbatches": microbatches}
                 yield family, generate(seed=seed, **{**options, **shape})
     if only in {None, UNEQUAL}:
-        for (devices, microbatches), seed in product(unequal.SIZES, range(UNEQUAL_SEEDS)):
+        for (devices, microbatches), seed in product(
+            unequal.SIZES, range(UNEQUAL_SEEDS)
+        ):
             name = f"unequal-{devices}x{microbatches}-seed{seed}"
             drawn = unequal.drawn(devices, microbatches, seed)
             yield UNEQUAL, drawn.model_copy(update={"name": name})
 
 
-def our_answer(instance: PipelineInstance, limit: float, workers: int = WORKERS) -> dict[str, Any]:
+def our_answer(
+    instance: PipelineInstance, limit: float, workers: int = WORKERS
+) -> dict[str, Any]:
     result = optimize(instance, time_limit=limit, workers=workers)
     return {
         "name": OURS,
@@ -91,7 +103,9 @@ def plain_answer(
     instance: PipelineInstance, limit: float, workers: int = WORKERS
 ) -> dict[str, Any]:
     problem = lower(instance)
-    return solve_plainly(problem, seconds=limit, workers=workers).record("plain-cpsat", problem)
+    return solve_plainly(problem, seconds=limit, workers=workers).record(
+        "plain-cpsat", problem
+    )
 
 
 Solver = Callable[..., dict[str, Any]]
@@ -145,7 +159,11 @@ def table(found: list[dict[str, Any]], limit: float) -> Iterator[str]:
             )
             ours = took if solver == OURS else ours
             ratio = "-" if ours is None or solver == OURS else f"{ours / took:.2f}"
-            gaps = [(row["value"] - row["bound"]) / row["value"] for row in own if row["value"]]
+            gaps = [
+                (row["value"] - row["bound"]) / row["value"]
+                for row in own
+                if row["value"]
+            ]
             gap = f"{100 * statistics.median(gaps):.2f}" if gaps else "-"
             yield (
                 f"| {family} | {solver} | {len(own)} | {len(gaps)} | {sum(proved)} "
@@ -158,8 +176,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--limit", type=float, default=60.0)
-    parser.add_argument("--only", choices=sorted([*FAMILIES, UNEQUAL]), metavar="FAMILY")
-    parser.add_argument("--first", type=int, metavar="N", help="only the first instances")
+    parser.add_argument(
+        "--only", choices=sorted([*FAMILIES, UNEQUAL]), metavar="FAMILY"
+    )
+    parser.add_argument(
+        "--first", type=int, metavar="N", help="only the first instances"
+    )
     options = parser.parse_args()
     run(options.file, options.limit, options.only, options.first)
     print("\n".join(table(rows(options.file, options.limit), options.limit)))

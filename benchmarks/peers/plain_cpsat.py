@@ -75,8 +75,12 @@ def build(problem: Problem) -> tuple[cp_model.CpModel, list[Any]]:
     return model, start
 
 
-def _add_reservoir(model: cp_model.CpModel, pool: Pool, start: list[Any], end: list[Any]) -> None:
-    unit = math.lcm(*(amount.denominator for amount in pool.amounts), pool.initial.denominator)
+def _add_reservoir(
+    model: cp_model.CpModel, pool: Pool, start: list[Any], end: list[Any]
+) -> None:
+    unit = math.lcm(
+        *(amount.denominator for amount in pool.amounts), pool.initial.denominator
+    )
     room = math.floor((pool.limit - pool.initial) * unit)
     amounts = [int(Fraction(amount) * unit) for amount in pool.amounts]
     times = [start[op] for op in pool.acquire_op] + [end[op] for op in pool.release_op]
@@ -89,7 +93,11 @@ def _add_reservoir(model: cp_model.CpModel, pool: Pool, start: list[Any], end: l
 
 
 def _minimise(
-    model: cp_model.CpModel, problem: Problem, horizon: int, start: list[Any], end: list[Any]
+    model: cp_model.CpModel,
+    problem: Problem,
+    horizon: int,
+    start: list[Any],
+    end: list[Any],
 ) -> None:
     objective = model.new_int_var(0, 2 * horizon + 1, "")
     if problem.objective is Objective.MAKESPAN:

@@ -16,7 +16,9 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 
-def solve_with_pyjobshop(problem: Problem, *, seconds: float, workers: int) -> PeerAnswer:
+def solve_with_pyjobshop(
+    problem: Problem, *, seconds: float, workers: int
+) -> PeerAnswer:
     """Solve a problem of ops that each occupy at most one resource.
 
     Parameters
@@ -50,10 +52,14 @@ def build(problem: Problem) -> Model:
     for resource, ops in enumerate(problem.ops_by_resource):
         for op in ops.tolist():
             used[op].append(resource)
-    for task, resources, duration in zip(tasks, used, problem.duration.tolist(), strict=True):
+    for task, resources, duration in zip(
+        tasks, used, problem.duration.tolist(), strict=True
+    ):
         model.add_mode(task, [machines[resource] for resource in resources], duration)
     own = (problem.before, problem.after, problem.lag)
     for edges in (own, implied.index_edges, implied.memory_edges):
-        for before, after, lag in zip(*(column.tolist() for column in edges), strict=True):
+        for before, after, lag in zip(
+            *(column.tolist() for column in edges), strict=True
+        ):
             model.add_end_before_start(tasks[before], tasks[after], lag)
     return model

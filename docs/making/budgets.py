@@ -56,7 +56,11 @@ def comments(of: type) -> dict[str, str]:
     """
     source = inspect.getsource(of)
     tokens = tokenize.generate_tokens(StringIO(source).readline)
-    said = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    said = {
+        token.start[0]: token.string
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }
     (body,) = ast.parse(source).body
     assert isinstance(body, ast.ClassDef)
     return {
@@ -88,7 +92,9 @@ def tables(params: Any, prefix: str) -> Iterator[str]:
     str
         Heading, first lines of the docstring, rows.
     """
-    inner = [field for field in fields(params) if is_dataclass(getattr(params, field.name))]
+    inner = [
+        field for field in fields(params) if is_dataclass(getattr(params, field.name))
+    ]
     own = [field for field in fields(params) if field not in inner]
     if own:
         said = comments(type(params))

@@ -69,12 +69,23 @@ def best(instance: ppsolve.Instance) -> ppsolve.Result:
 
 UNIT = {"forward": 10, "backward_input": 10, "backward_weight": 7}
 LONG_ENDS = {"forward": [11, 10, 10, 14], "backward_input": 10, "backward_weight": 7}
-FACTORS = {"curvature_a": 1, "curvature_b": 1, "inverse_a": 8, "inverse_b": 9, "precondition": 2}
+FACTORS = {
+    "curvature_a": 1,
+    "curvature_b": 1,
+    "inverse_a": 8,
+    "inverse_b": 9,
+    "precondition": 2,
+}
 
 
 def _pipeline(name: str, **fields: Any) -> dict[str, Any]:
     """Return a pipeline of 4 devices and 8 micro-batches; `fields` replace or add others."""
-    usual = {"num_devices": 4, "num_microbatches": 8, "times": UNIT, "p2p": {"latency": 1}}
+    usual = {
+        "num_devices": 4,
+        "num_microbatches": 8,
+        "times": UNIT,
+        "p2p": {"latency": 1},
+    }
     return {"kind": "pipeline", "name": name, **usual, **fields}
 
 
@@ -90,7 +101,10 @@ def _unequal(count: int, stages: int = 4) -> dict[str, Any]:
     return {
         "num_microbatches": count,
         "p2p": {"latency": 0},
-        "times": {"forward": times, "backward": [[2 * time for time in row] for row in times]},
+        "times": {
+            "forward": times,
+            "backward": [[2 * time for time in row] for row in times],
+        },
     }
 
 
@@ -101,16 +115,27 @@ def _sliced(slices: int, stages: int = 4) -> dict[str, Any]:
     return {"slices": slices, "times": {**times, "backward_weight": 2}}
 
 
-def _with_factors(pipeline: dict[str, Any], stages: int, **fields: Any) -> dict[str, Any]:
+def _with_factors(
+    pipeline: dict[str, Any], stages: int, **fields: Any
+) -> dict[str, Any]:
     """Return K-FAC work of one module on each stage of a pipeline."""
     modules = [{"stage": stage, "name": "block", **FACTORS} for stage in range(stages)]
     name = f"kfac-{pipeline['name']}"
-    return {"kind": "kfac", "name": name, "pipeline": pipeline, "modules": modules, **fields}
+    return {
+        "kind": "kfac",
+        "name": name,
+        "pipeline": pipeline,
+        "modules": modules,
+        **fields,
+    }
 
 
 def _modes(decide: str, capacity: int = 2, **offload: Any) -> dict[str, Any]:
     """Return memory with room for a few activations, which may leave it."""
-    modes = [{"name": "mlp", "time": 6, "held": 0.4}, {"name": "full", "time": 10, "held": 0.1}]
+    modes = [
+        {"name": "mlp", "time": 6, "held": 0.4},
+        {"name": "full", "time": 10, "held": 0.1},
+    ]
     recompute = {"modes": modes, "decide": decide, "place": "anytime"}
     parts = {
         "recompute": recompute,
@@ -157,8 +182,12 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     _pipeline("unequal", **_unequal(8)),
     _pipeline("unequal-4x4", **_unequal(4)),
     _pipeline("sliced", **_sliced(4)),
-    _pipeline("sliced-looped", placement="interleaved", stages_per_device=2, **_sliced(2, 8)),
-    _pipeline("unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)),
+    _pipeline(
+        "sliced-looped", placement="interleaved", stages_per_device=2, **_sliced(2, 8)
+    ),
+    _pipeline(
+        "unequal-looped", placement="interleaved", stages_per_device=2, **_unequal(4, 8)
+    ),
     _with_factors(LINEAR, 4, pattern="1f1b", objective="iterations"),
     *(
         _with_factors(pipeline, stages, objective="makespan", pattern="free")

@@ -70,7 +70,9 @@ class Shown:
         if self.entry.status != "feasible":
             return f"infeasible: {self.entry.reason}"
         return (
-            f"{value}, {_percent(self.distance)} over best" if self.distance else f"{value}, best"
+            f"{value}, {_percent(self.distance)} over best"
+            if self.distance
+            else f"{value}, best"
         )
 
     def _with_unit(self, value: float | None) -> str:
@@ -79,7 +81,9 @@ class Shown:
     def picture(self) -> str:
         """Return both schedules as SVG."""
         name, best = self.heuristic.name, self.best
-        word = "proved" if best.status is ppsolve.Status.OPTIMAL else f"bound {best.bound}"
+        word = (
+            "proved" if best.status is ppsolve.Status.OPTIMAL else f"bound {best.bound}"
+        )
         panels = [
             Panel(f"{name}: {self.verdict.split(':')[0]}", self.entry, self.instance),
             Panel(f"best, {word}: {self._with_unit(best.value)}", best, self.instance),
@@ -109,7 +113,9 @@ def shown(name: str) -> Shown:
             return each
         found.append(each)
     if not found:
-        raise LookupError(f"docs/making/cases.py has no instance for the heuristic {name}")
+        raise LookupError(
+            f"docs/making/cases.py has no instance for the heuristic {name}"
+        )
     return found[0]
 
 
@@ -129,7 +135,9 @@ def page_of(name: str) -> str:
     """Return the page of a heuristic, in Markdown."""
     each = shown(name)
     heuristic = each.heuristic
-    more = next(text for begin, text in MORE.items() if heuristic.made_for.startswith(begin))
+    more = next(
+        text for begin, text in MORE.items() if heuristic.made_for.startswith(begin)
+    )
     lines = [
         f"# {name}",
         f"{_sentence(heuristic.summary)}",
@@ -137,7 +145,9 @@ def page_of(name: str) -> str:
         f"- **Needs** {_needs(heuristic)}",
         f"- **Source**: {'ppsolve itself' if heuristic.source == OURS else heuristic.source}",
         *(
-            ["- **Searches**: tries many schedules, until its share of the time is over"]
+            [
+                "- **Searches**: tries many schedules, until its share of the time is over"
+            ]
             * heuristic.is_search
         ),
         f"- **Here** (`{each.instance.name}`): {each.verdict}",
@@ -145,8 +155,12 @@ def page_of(name: str) -> str:
         f"![A schedule of {name} above, the best one below]({name}.svg)",
     ]
     if each.entry.orders and each.instance.kind == "pipeline":
-        lines += [f"The order of device 0 above:\n\n```\n{_wrapped(each.entry.orders[0])}\n```"]
-    return "\n\n".join(lines).replace("\n\n- ", "\n- ").replace("\n- ", "\n\n- ", 1) + "\n"
+        lines += [
+            f"The order of device 0 above:\n\n```\n{_wrapped(each.entry.orders[0])}\n```"
+        ]
+    return (
+        "\n\n".join(lines).replace("\n\n- ", "\n- ").replace("\n- ", "\n\n- ", 1) + "\n"
+    )
 
 
 def _needs(heuristic: Heuristic) -> str:
@@ -167,7 +181,9 @@ def _sentence(summary: str) -> str:
 
 def _wrapped(order: list[str], each: int = 16) -> str:
     """Return an order with some ops in a line."""
-    return "\n".join(" ".join(order[at : at + each]) for at in range(0, len(order), each))
+    return "\n".join(
+        " ".join(order[at : at + each]) for at in range(0, len(order), each)
+    )
 
 
 def index_page() -> str:
@@ -178,17 +194,30 @@ def index_page() -> str:
         "instance and the best one. *Over best* holds for that instance only; "
         "[gaps found](../gaps.md) measures heuristics on many instances.",
     ]
-    for made_for, group in groupby(all_heuristics().values(), key=lambda one: one.made_for):
+    for made_for, group in groupby(
+        all_heuristics().values(), key=lambda one: one.made_for
+    ):
         rows = [_row(heuristic) for heuristic in group]
-        head = "| heuristic | what it does | from | over best |\n| --- | --- | --- | --- |"
+        head = (
+            "| heuristic | what it does | from | over best |\n| --- | --- | --- | --- |"
+        )
         lines += [f"## For {made_for}", "\n".join([head, *rows])]
     return "\n\n".join(lines) + "\n"
 
 
 def _row(heuristic: Heuristic) -> str:
     each = shown(heuristic.name)
-    over = _percent(each.distance) if each.entry.status == "feasible" else each.entry.status
-    cells = (f"[{heuristic.name}]({heuristic.name}.md)", heuristic.summary, heuristic.source, over)
+    over = (
+        _percent(each.distance)
+        if each.entry.status == "feasible"
+        else each.entry.status
+    )
+    cells = (
+        f"[{heuristic.name}]({heuristic.name}.md)",
+        heuristic.summary,
+        heuristic.source,
+        over,
+    )
     return f"| {' | '.join(cells)} |"
 
 

@@ -23,7 +23,13 @@ from ppsolve.solver.views.plot.schedule import (
     name_times,
     paint_ops,
 )
-from ppsolve.solver.views.plot.sheet import PAPER, SHEET, sheet_of, width_in, write_title
+from ppsolve.solver.views.plot.sheet import (
+    PAPER,
+    SHEET,
+    sheet_of,
+    width_in,
+    write_title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +46,9 @@ FAMILY = re.compile(r" font-family: [^;\"]*;")
 STYLE_SHEET = "<style>text {font-family: 'DejaVu Sans', Verdana, sans-serif}</style>"
 UNTURNED = re.compile(r' transform="rotate\(-?0 [^"]*\)"')
 LONG = re.compile(r"(\.\d\d)\d+")
-GROUPED = re.compile(r'<g id="text_\d+">\s*<g clip-path="[^"]*">\s*(<text.*?</text>)\s*</g>\s*</g>')
+GROUPED = re.compile(
+    r'<g id="text_\d+">\s*<g clip-path="[^"]*">\s*(<text.*?</text>)\s*</g>\s*</g>'
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,9 @@ class Panel:
 def svg(draw: Callable[[], Figure]) -> str:
     """Return a figure as SVG: its words as text, numbers of two decimals."""
     text = figure_bytes(draw, "svg", WEB).decode()
-    text = UNTURNED.sub("", FAMILY.sub("", text)).replace("<defs>", f"{STYLE_SHEET}<defs>", 1)
+    text = UNTURNED.sub("", FAMILY.sub("", text)).replace(
+        "<defs>", f"{STYLE_SHEET}<defs>", 1
+    )
     return LONG.sub(r"\1", GROUPED.sub(r"\1", text))
 
 
@@ -100,10 +110,15 @@ def stacked(
     end = max(each.chart.end for each in drawn)
     charts = [replace(each.chart, part=(0, end)) for each in drawn]
     strips = [
-        [] if panel.pool is None else [replace(each.curves[panel.pool], name="memory 0")]
+        []
+        if panel.pool is None
+        else [replace(each.curves[panel.pool], name="memory 0")]
         for panel, each in zip(panels, drawn, strict=True)
     ]
-    legend = [*legend_of(charts[0]), *amount_legend([one for strip in strips for one in strip])]
+    legend = [
+        *legend_of(charts[0]),
+        *amount_legend([one for strip in strips for one in strip]),
+    ]
     if idle is not None:
         legend[-1].set_facecolor(idle)
     heights: list[float] = []

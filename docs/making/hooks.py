@@ -52,4 +52,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         The page with links of the site.
     """
     place = page.file.src_uri
-    return with_site_links(markdown, f"docs/{place}") if page.file.abs_src_path else markdown
+    return (
+        with_site_links(markdown, f"docs/{place}")
+        if page.file.abs_src_path
+        else markdown
+    )

@@ -55,7 +55,9 @@ def _beside(name: str, result: ppsolve.Result) -> Panel:
 def bubble() -> Figure:
     """Return 1F1B with its idle time marked."""
     entry = ppsolve.simulate(WHOLE, "1f1b")
-    return stacked([Panel(f"1f1b: {entry.value:,.0f} us", entry, WHOLE)], _mark_idle, IDLE)
+    return stacked(
+        [Panel(f"1f1b: {entry.value:,.0f} us", entry, WHOLE)], _mark_idle, IDLE
+    )
 
 
 def _mark_idle(axes: Axes, chart: Chart) -> None:
@@ -63,7 +65,11 @@ def _mark_idle(axes: Axes, chart: Chart) -> None:
     for place, row in enumerate(chart.rows):
         ends = [0.0, *(bar.end for bar in row.bars)]
         starts = [*(bar.start for bar in row.bars), chart.end]
-        spans = [(end, start - end) for end, start in zip(ends, starts, strict=True) if start > end]
+        spans = [
+            (end, start - end)
+            for end, start in zip(ends, starts, strict=True)
+            if start > end
+        ]
         axes.broken_barh(spans, (place + 0.06, 0.88), color=IDLE, linewidth=0)
     for text, time, row in (("fill", 15, 3), ("wait", 70, 0), ("drain", 300, 3)):
         axes.text(time, row + 0.5, text, ha="center", va="center_baseline", fontsize=7)
@@ -72,7 +78,9 @@ def _mark_idle(axes: Axes, chart: Chart) -> None:
 def halves() -> Figure:
     """Return a zero-bubble schedule of the same work."""
     result = best(HALVES)
-    return stacked([Panel(f"{result.best_by}, proved: {result.value:,.0f} us", result, HALVES)])
+    return stacked(
+        [Panel(f"{result.best_by}, proved: {result.value:,.0f} us", result, HALVES)]
+    )
 
 
 def memory() -> Figure:
@@ -97,8 +105,12 @@ def curve() -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.step(CAPACITIES, values, where="post", color=BLUE)
-    axes.plot(CAPACITIES, values, "o", color=BLUE, markersize=4, label="best makespan, proved")
-    axes.axhline(work, color="black", linestyle="--", linewidth=1, label="work: with any memory")
+    axes.plot(
+        CAPACITIES, values, "o", color=BLUE, markersize=4, label="best makespan, proved"
+    )
+    axes.axhline(
+        work, color="black", linestyle="--", linewidth=1, label="work: with any memory"
+    )
     axes.set_xlabel("capacity of each device (activations)")
     axes.set_ylabel("makespan (us)")
     axes.set_ylim(0, 1.1 * max(values))
@@ -113,8 +125,14 @@ def bound() -> Figure:
 
     result = solved(TIGHT)
     optimum = float(result.value or 0)
-    above = {e.name: float(e.value) for e in result.heuristics if e.value and e.gap is not None}
-    below = {entry.name: float(entry.value) for entry in result.bounds} | {"cp-sat": optimum}
+    above = {
+        e.name: float(e.value)
+        for e in result.heuristics
+        if e.value and e.gap is not None
+    }
+    below = {entry.name: float(entry.value) for entry in result.bounds} | {
+        "cp-sat": optimum
+    }
     figure = Figure(figsize=(INCHES, 2.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -141,7 +159,9 @@ def _draw_side(
     for name, value in values.items():
         if 0.75 * optimum < value < 1.2 * optimum:
             known.setdefault(value, name)
-    for line, value in enumerate(sorted(known, key=lambda value: abs(value - optimum)), 1):
+    for line, value in enumerate(
+        sorted(known, key=lambda value: abs(value - optimum)), 1
+    ):
         height = side * (0.2 + 0.72 * line)
         axes.plot([value, value], [0, height], color=colour, linewidth=1)
         axes.plot(value, height, "o", color=colour, markersize=3.5)
@@ -167,7 +187,10 @@ def _before_and_after(graph: str, heuristic: str, words: str) -> Figure:
     instance = ppsolve.load_instance(INSTANCES / "overlap" / f"compiled-{graph}.json")
     result = best(instance)
     panels = []
-    for text, found in ((words, ppsolve.simulate(instance, heuristic)), ("best, proved", result)):
+    for text, found in (
+        (words, ppsolve.simulate(instance, heuristic)),
+        ("best, proved", result),
+    ):
         megabytes = found.peak_live_bytes / 1e6
         title = f"{text}: {found.makespan:,.0f} us, peak of {megabytes:,.0f} MB"
         panels.append(Panel(title, found, instance, is_bounded=False))

@@ -43,7 +43,9 @@ class ReportPicture:
 
 PICTURES = (
     ReportPicture("report", "memory_scan/scan-4x8-6", 424),
-    ReportPicture("report-dark", "p2p_heavy/nic-40-4x8", 950, ("zb-h1",), "F0.7", is_dark=True),
+    ReportPicture(
+        "report-dark", "p2p_heavy/nic-40-4x8", 950, ("zb-h1",), "F0.7", is_dark=True
+    ),
 )
 
 
@@ -54,7 +56,9 @@ def main() -> None:
         for picture in PICTURES:
             found = Image.open(BytesIO(_photograph(picture, browser, Path(place))))
             target = ROOT / f"docs/pictures/{picture.name}.png"
-            found.quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+            found.quantize(COLOURS, dither=Image.Dither.NONE).save(
+                target, optimize=True
+            )
         browser.driver.quit()
 
 

@@ -64,15 +64,21 @@ def executed(notebook: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _outputs(source: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
     # As a notebook does: what is printed, then the value of a last expression.
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = (
+        tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    )
     printed, value = io.StringIO(), None
     with redirect_stdout(printed):
         exec(compile(tree, f"cell {count}", "exec"), names)
         if last is not None:
-            value = eval(compile(ast.Expression(last.value), f"cell {count}", "eval"), names)
+            value = eval(
+                compile(ast.Expression(last.value), f"cell {count}", "eval"), names
+            )
     found: list[dict[str, Any]] = []
     if text := printed.getvalue():
-        found.append({"name": "stdout", "output_type": "stream", "text": text.splitlines(True)})
+        found.append(
+            {"name": "stdout", "output_type": "stream", "text": text.splitlines(True)}
+        )
     if value is not None:
         data = {"text/plain": repr(value).splitlines(True)}
         if made := getattr(value, "_repr_html_", lambda: None)():
@@ -92,7 +98,8 @@ def printed(notebook: dict[str, Any]) -> list[str]:
     """Return what each cell prints; of other outputs whether they are there."""
     return [
         "".join(
-            "".join(output.get("text", output["output_type"])) for output in cell.get("outputs", [])
+            "".join(output.get("text", output["output_type"]))
+            for output in cell.get("outputs", [])
         )
         for cell in notebook["cells"]
     ]
@@ -125,7 +132,9 @@ def main() -> None:
     for path in NOTEBOOKS:
         with TemporaryDirectory() as folder:
             made = executed(read(path), Path(folder))
-        path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         print(path.name, file=sys.stderr)
 
 

@@ -72,7 +72,9 @@ def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
     doubles = np.empty(array.shape)
     for place, item in np.ndenumerate(array):
         if isinstance(item, bool) or not isinstance(item, Real | Decimal):
-            raise InputError(f"expected a number, got {describe(item)}", field=_path(name, place))
+            raise InputError(
+                f"expected a number, got {describe(item)}", field=_path(name, place)
+            )
         doubles[place] = _nearest(item)
     return doubles
 
@@ -100,7 +102,9 @@ def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
     return as_array(name, value, least=least, whole=True).astype(np.int64)
 
 
-def allocation(num_nodes: ArrayLike, num_replicas: ArrayLike) -> tuple[IntArray, IntArray]:
+def allocation(
+    num_nodes: ArrayLike, num_replicas: ArrayLike
+) -> tuple[IntArray, IntArray]:
     """Check numbers of nodes and replicas and broadcast them together.
 
     An `InputError` names the argument and the place of a number out of range, or shapes that do not
@@ -127,7 +131,9 @@ def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> No
     """
     if np.any(bad):
         place = np.unravel_index(np.argmax(bad), bad.shape)
-        raise InputError(f"expected {expected}, got {values[place]:g}", field=_path(name, place))
+        raise InputError(
+            f"expected {expected}, got {values[place]:g}", field=_path(name, place)
+        )
 
 
 def _path(name: str, place: tuple[Any, ...]) -> str:

@@ -97,7 +97,9 @@ class ProblemBuilder:
         shape, size = duration.shape, duration.size
 
         def flat(values: Any) -> IntArray:
-            return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(size)
+            return np.broadcast_to(np.asarray(values, dtype=np.int64), shape).reshape(
+                size
+            )
 
         width = resources.shape[-1]
         table = np.broadcast_to(resources, (*shape, width)).reshape(size, width)
@@ -116,7 +118,9 @@ class ProblemBuilder:
                 "pinned": flat(pinned),
             }
         )
-        ops = np.arange(self._num_ops, self._num_ops + size, dtype=np.int64).reshape(shape)
+        ops = np.arange(self._num_ops, self._num_ops + size, dtype=np.int64).reshape(
+            shape
+        )
         self._num_ops += size
         return ops
 
@@ -131,11 +135,15 @@ class ProblemBuilder:
     def build(self) -> Problem:
         """Return the problem; resources and kinds are numbered in the order of their addition."""
         keys = self._blocks[0]
-        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in keys}
+        columns = {
+            key: np.concatenate([block[key] for block in self._blocks]) for key in keys
+        }
         for key in ("piece", "step"):
             columns[key] = columns[key] if (columns[key] != FREE).any() else _none()
         before, after, lag = map(np.concatenate, zip(*self._edges, strict=True))
-        pointer = np.concatenate(([0], np.cumsum(columns.pop("resource_count")))).astype(np.int64)
+        pointer = np.concatenate(
+            ([0], np.cumsum(columns.pop("resource_count")))
+        ).astype(np.int64)
         given = {each.name: getattr(self, each.name) for each in fields(self)} | columns
         for name in ("span_resources", "points"):
             given[name] = np.asarray(given[name], dtype=np.int64)

@@ -90,7 +90,12 @@ def agrees(given: Any, found: Any, slack: Fraction) -> bool:
 
 
 def contradictions(
-    data: Mapping[str, Any], value: Fraction | None, *, slack: Fraction, share: Fraction, unit: str
+    data: Mapping[str, Any],
+    value: Fraction | None,
+    *,
+    slack: Fraction,
+    share: Fraction,
+    unit: str,
 ) -> Iterator[Violation]:
     """Report a status, bound, gap or heuristics that contradict the value.
 
@@ -108,7 +113,9 @@ def contradictions(
     if bound > value + slack:
         yield wrong(f"the {figures[0]} is above the {figures[1]}")
     elif data.get("status") == Status.OPTIMAL and bound < value - slack:
-        yield wrong(f"status is OPTIMAL, but the {figures[0]} is below the {figures[1]}")
+        yield wrong(
+            f"status is OPTIMAL, but the {figures[0]} is below the {figures[1]}"
+        )
     expected = (value - bound) / value if value else Fraction(0)
     if gap is not None and abs(gap - expected) > share:
         shown = f"{' and '.join(figures)} make it {_short(expected)}"
@@ -134,13 +141,19 @@ def measured(
     if peaks is None:
         return
     if not isinstance(peaks, Mapping):
-        raise InputError(f"expected an object, got {describe(peaks)}", field="peak_memory")
+        raise InputError(
+            f"expected an object, got {describe(peaks)}", field="peak_memory"
+        )
     names = [pool.name for pool in schedule.problem.pools]
     found = dict(zip(names, metrics.peak_memory, strict=True))
-    given, own = ({f"peak_memory of {n}": each[n] for n in each} for each in (peaks, found))
+    given, own = (
+        {f"peak_memory of {n}": each[n] for n in each} for each in (peaks, found)
+    )
     yield from refuted(given, own, slack=share)
     for name in [name for name in found if peaks.get(name) is None]:
-        yield wrong(f"peak_memory leaves {name} out, the schedule has {_short(found[name])}")
+        yield wrong(
+            f"peak_memory leaves {name} out, the schedule has {_short(found[name])}"
+        )
     for name in [str(name)[:40] for name in peaks if name not in found]:
         yield wrong(f'peak_memory has "{name}", the instance has no such pool')
 
@@ -150,8 +163,12 @@ def _status_claims(data: Mapping[str, Any]) -> Iterator[Violation]:
     if status is None:
         return
     if status not in NAMES:
-        yield wrong(f"status is given as {_short(status)}, expected {', '.join(Status)}")
-    elif status in WITHOUT_SCHEDULE and data.get("schedule", data.get("ops")) is not None:
+        yield wrong(
+            f"status is given as {_short(status)}, expected {', '.join(Status)}"
+        )
+    elif (
+        status in WITHOUT_SCHEDULE and data.get("schedule", data.get("ops")) is not None
+    ):
         yield wrong(f"status is {status}, but there is a schedule")
 
 
@@ -163,10 +180,14 @@ def _heuristic_claims(
         if not isinstance(entry, Mapping):
             continue
         if entry.get("status") not in tuple(HeuristicStatus):
-            yield wrong(f"heuristics[{index}].status is given as {_short(entry.get('status'))}")
+            yield wrong(
+                f"heuristics[{index}].status is given as {_short(entry.get('status'))}"
+            )
         if entry.get("status") != HeuristicStatus.FEASIBLE:
             continue
-        fields = {f"heuristics[{index}].{key}": entry.get(key) for key in ("value", "gap")}
+        fields = {
+            f"heuristics[{index}].{key}": entry.get(key) for key in ("value", "gap")
+        }
         reached, gap = (figure(fields, field) for field in fields)
         if value is None or reached is None:
             continue
@@ -175,7 +196,9 @@ def _heuristic_claims(
         if reached < value - slack:
             yield wrong(f"{name}, below the value {_short(value)} {unit} of the best")
         elif gap is not None and expected is not None and abs(gap - expected) > share:
-            yield wrong(f"{name}, its gap is given as {_short(gap)}, it is {_short(expected)}")
+            yield wrong(
+                f"{name}, its gap is given as {_short(gap)}, it is {_short(expected)}"
+            )
 
 
 def wrong(message: str) -> Violation:

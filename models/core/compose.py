@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import COLUMNS, FREE, BoolArray, IntArray, Pool, Problem
+from ppsolve.models.core.problem import (
+    COLUMNS,
+    FREE,
+    BoolArray,
+    IntArray,
+    Pool,
+    Problem,
+)
 
 
 def columns_of(problem: Problem, ops: IntArray) -> dict[str, IntArray]:
@@ -25,8 +32,13 @@ def columns_of(problem: Problem, ops: IntArray) -> dict[str, IntArray]:
     fields = {name: column[ops] for name, column in columns.items() if len(column)}
     sizes = np.diff(problem.resource_ptr)[ops]
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(pointer[-1])
-    return fields | {"resource_ptr": pointer, "resource_idx": problem.resource_idx[seats]}
+    seats = np.repeat(problem.resource_ptr[ops] - pointer[:-1], sizes) + np.arange(
+        pointer[-1]
+    )
+    return fields | {
+        "resource_ptr": pointer,
+        "resource_idx": problem.resource_idx[seats],
+    }
 
 
 def without_resources(problem: Problem, ops: BoolArray) -> Problem:
@@ -63,17 +75,25 @@ def joined(problems: Sequence[Problem]) -> Problem:
     kinds = tuple(dict.fromkeys(kind for each in problems for kind in each.kinds))
     number_of = {key: number for number, key in enumerate(resources)}
     kind_of = {kind: number for number, kind in enumerate(kinds)}
-    renumbered = [np.array([number_of[key] for key in each.resources]) for each in problems]
+    renumbered = [
+        np.array([number_of[key] for key in each.resources]) for each in problems
+    ]
     rekinded = [np.array([kind_of[kind] for kind in each.kinds]) for each in problems]
     first = np.cumsum([0, *(each.num_ops for each in problems)]).tolist()
     rows = np.cumsum([0, *(len(each.resource_idx) for each in problems)])
     shifted = list(zip(first, problems, strict=False))
     spans = np.concatenate(
-        [table[each.span_resources] for table, each in zip(renumbered, problems, strict=True)]
+        [
+            table[each.span_resources]
+            for table, each in zip(renumbered, problems, strict=True)
+        ]
     )
-    pointers = [each.resource_ptr[:-1] + row for row, each in zip(rows, problems, strict=False)]
+    pointers = [
+        each.resource_ptr[:-1] + row for row, each in zip(rows, problems, strict=False)
+    ]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(each, name) for each in problems]) for name in COLUMNS
+        name: np.concatenate([getattr(each, name) for each in problems])
+        for name in COLUMNS
     }
     columns["kind"] = np.concatenate(
         [table[each.kind] for table, each in zip(rekinded, problems, strict=True)]
@@ -84,7 +104,10 @@ def joined(problems: Sequence[Problem]) -> Problem:
         resources=resources,
         resource_ptr=np.concatenate([*pointers, rows[-1:]]),
         resource_idx=np.concatenate(
-            [table[each.resource_idx] for table, each in zip(renumbered, problems, strict=True)]
+            [
+                table[each.resource_idx]
+                for table, each in zip(renumbered, problems, strict=True)
+            ]
         ),
         before=np.concatenate([each.before + by for by, each in shifted]),
         after=np.concatenate([each.after + by for by, each in shifted]),
@@ -94,10 +117,14 @@ def joined(problems: Sequence[Problem]) -> Problem:
         span_resources=np.array(list(dict.fromkeys(spans.tolist())), dtype=np.int64),
         kinds=kinds,
         explicit_names={
-            op + by: name for by, each in shifted for op, name in each.explicit_names.items()
+            op + by: name
+            for by, each in shifted
+            for op, name in each.explicit_names.items()
         },
         points=np.concatenate([each.points + by for by, each in shifted]),
-        joined={op + by: ops for by, each in shifted for op, ops in each.joined.items()},
+        joined={
+            op + by: ops for by, each in shifted for op, ops in each.joined.items()
+        },
     )
 
 
@@ -111,7 +138,8 @@ def _joined_pools(shifted: Sequence[tuple[int, Problem]]) -> tuple[Pool, ...]:
         amounts: dict[Fraction, int] = {}
         tables = [
             np.array(
-                [amounts.setdefault(amount, len(amounts)) for amount in pool.amounts], np.int64
+                [amounts.setdefault(amount, len(amounts)) for amount in pool.amounts],
+                np.int64,
             )
             for _, pool in members
         ]
@@ -121,14 +149,24 @@ def _joined_pools(shifted: Sequence[tuple[int, Problem]]) -> tuple[Pool, ...]:
                 capacity=min(pool.capacity for _, pool in members),
                 initial=sum((pool.initial for _, pool in members), Fraction(0)),
                 amounts=tuple(amounts),
-                acquire_op=np.concatenate([pool.acquire_op + by for by, pool in members]),
-                acquire_amount=_renumbered(tables, [p.acquire_amount for _, p in members]),
-                release_op=np.concatenate([pool.release_op + by for by, pool in members]),
-                release_amount=_renumbered(tables, [p.release_amount for _, p in members]),
+                acquire_op=np.concatenate(
+                    [pool.acquire_op + by for by, pool in members]
+                ),
+                acquire_amount=_renumbered(
+                    tables, [p.acquire_amount for _, p in members]
+                ),
+                release_op=np.concatenate(
+                    [pool.release_op + by for by, pool in members]
+                ),
+                release_amount=_renumbered(
+                    tables, [p.release_amount for _, p in members]
+                ),
             )
         )
     return tuple(pools)
 
 
 def _renumbered(tables: Sequence[IntArray], columns: Sequence[IntArray]) -> IntArray:
-    return np.concatenate([table[column] for table, column in zip(tables, columns, strict=True)])
+    return np.concatenate(
+        [table[column] for table, column in zip(tables, columns, strict=True)]
+    )

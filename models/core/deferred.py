@@ -50,7 +50,9 @@ class Deferred(Sequence[Item], Generic[Item]):
 
     def __eq__(self, other: object) -> bool:
         """Whether a sequence of the same type has the same items."""
-        return bool(self.value == (other.value if isinstance(other, Deferred) else other))
+        return bool(
+            self.value == (other.value if isinstance(other, Deferred) else other)
+        )
 
     def __hash__(self) -> int:
         """Return the hash of the sequence itself."""
@@ -82,11 +84,15 @@ class MayBeDeferred:
         )
 
 
-def _serialise(value: Any, handler: Callable[[Any], Any], info: SerializationInfo) -> Any:
+def _serialise(
+    value: Any, handler: Callable[[Any], Any], info: SerializationInfo
+) -> Any:
     if not isinstance(value, Deferred):
         return handler(value)
     chosen = info.include or info.exclude or info.exclude_none or info.exclude_defaults
-    return handler(value.value) if chosen or not info.mode_is_json() else value.written()
+    return (
+        handler(value.value) if chosen or not info.mode_is_json() else value.written()
+    )
 
 
 class _Unfolded:

@@ -54,7 +54,9 @@ def parse_given(
         data = data.model_dump(mode="json")
     with errors_in(source):
         document, path = _find_schedule(data)
-        rows = _OpRows(problem, document["ops"], f"{path}ops", _other_instance(data, problem))
+        rows = _OpRows(
+            problem, document["ops"], f"{path}ops", _other_instance(data, problem)
+        )
         _refuse_other_units(data, problem.scale)
         missing = rows.missing()
         schedule = None if missing else Schedule(problem, rows.starts())
@@ -88,16 +90,22 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
 
 def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(data, dict):
-        raise InputError(f"expected a result or a schedule (an object), got {describe(data)}")
+        raise InputError(
+            f"expected a result or a schedule (an object), got {describe(data)}"
+        )
     refuse_others(data, "a result or a schedule", RESULT)
     document, path = data, ""
     if "schedule" in data:
         document, path = data["schedule"], "schedule."
         if document is None:
             status = f" (status {data['status']})" if "status" in data else ""
-            raise InputError(f"expected a schedule, there is none{status}", field="schedule")
+            raise InputError(
+                f"expected a schedule, there is none{status}", field="schedule"
+            )
         if not isinstance(document, dict):
-            raise InputError(f"expected an object, got {describe(document)}", field="schedule")
+            raise InputError(
+                f"expected an object, got {describe(document)}", field="schedule"
+            )
     if not isinstance(document.get("ops"), list | tuple):
         found = describe(document["ops"]) if "ops" in document else "nothing"
         text = f"expected a list of ops, each with id and start, got {found}"
@@ -135,10 +143,14 @@ def _claims(
     error = figure(data, "tick_error")
     least = problem.tick_error * scale.tick
     if error is not None and error < least * (1 - TOLERANCE):
-        yield wrong(f"tick_error is given as {float(error):.4g}, it is {float(least):.4g}")
+        yield wrong(
+            f"tick_error is given as {float(error):.4g}, it is {float(least):.4g}"
+        )
     # The gap, the value and the bound may each be off by the tolerance.
     slack = TOLERANCE * abs(value or Fraction(0))
-    yield from contradictions(data, value, slack=slack, share=3 * TOLERANCE, unit=scale.unit)
+    yield from contradictions(
+        data, value, slack=slack, share=3 * TOLERANCE, unit=scale.unit
+    )
 
 
 def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
@@ -157,11 +169,15 @@ class _OpTimes(NamedTuple):
 
 
 class _OpRows:
-    def __init__(self, problem: Problem, rows: list[Any], path: str, other: str) -> None:
+    def __init__(
+        self, problem: Problem, rows: list[Any], path: str, other: str
+    ) -> None:
         self.problem, self.other = problem, other
         self.rows: dict[int, _OpTimes] = {}
         self.mislabelled: list[Violation] = []
-        shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
+        shown = [
+            SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds
+        ]
         self._kind = [shown[kind] for kind in problem.kind.tolist()]
         self._numbers = {name: each.tolist() for name, each in problem.numbers.items()}
         self.duration: list[int] = problem.duration.tolist()
@@ -189,7 +205,9 @@ class _OpRows:
                 continue
             # FREE (-1) is internal, so a document may not use it; and True equals 1 in Python.
             if claimed != actual or actual == FREE or isinstance(claimed, bool):
-                self._note(op, name, claimed, "none" if actual == FREE else f"{name} {actual}")
+                self._note(
+                    op, name, claimed, "none" if actual == FREE else f"{name} {actual}"
+                )
 
     def _note(self, op: int, name: str, claimed: Any, actual: str) -> None:
         shown = f'"{claimed[:40]}"' if isinstance(claimed, str) else describe(claimed)
@@ -239,7 +257,9 @@ class _OpRows:
         absent = np.ones(self.problem.num_ops, dtype=np.bool_)
         absent[list(self.rows)] = False
         names = self.problem.op_names(np.flatnonzero(absent))
-        return [Violation("missing", f"{name} is not scheduled", (name,)) for name in names]
+        return [
+            Violation("missing", f"{name} is not scheduled", (name,)) for name in names
+        ]
 
     def negative(self) -> list[Violation]:
         return [
@@ -254,7 +274,9 @@ class _OpRows:
         for op, row in self.rows.items():
             start, end, length = row.start, row.end, self.duration[op]
             if self._is_off(start - round(start)):
-                text = f"starts at {self._time(start)}, not a multiple of the tick {tick}"
+                text = (
+                    f"starts at {self._time(start)}, not a multiple of the tick {tick}"
+                )
                 found.append(self._violation("tick", op, text))
             if end is not None and self._is_off(end - start - length):
                 text = f"runs from {self._time(start)} to {self._time(end)}, it takes "
@@ -287,7 +309,9 @@ def _undo_rounding(problem: Problem, start: IntArray, slack: int) -> IntArray:
     latest: list[int] = np.where(pinned, read, read + slack).tolist()
     moved: list[int] = read.tolist()
     by_after = np.argsort(problem.after, kind="stable")
-    first = np.searchsorted(problem.after[by_after], np.arange(problem.num_ops + 1)).tolist()
+    first = np.searchsorted(
+        problem.after[by_after], np.arange(problem.num_ops + 1)
+    ).tolist()
     before, lag = problem.before[by_after].tolist(), problem.lag[by_after].tolist()
     duration, release = problem.duration.tolist(), problem.release.tolist()
     # One pass mends a chain in the order of its starts. With fewer than 8, ties may stay off by a

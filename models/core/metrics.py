@@ -31,7 +31,9 @@ class Metrics:
 def measure(schedule: Schedule) -> Metrics:
     """Return the figures of a schedule; memory in the pools' unit."""
     problem, devices = schedule.problem, len(schedule.problem.span_resources)
-    computes = (problem.ops_by_resource[int(resource)] for resource in problem.span_resources)
+    computes = (
+        problem.ops_by_resource[int(resource)] for resource in problem.span_resources
+    )
     work = sum(int(problem.duration[ops].sum()) for ops in computes)
     total = schedule.makespan * devices
     return Metrics(
@@ -76,8 +78,12 @@ def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
 def _changes(schedule: Schedule, pool: Pool) -> tuple[Fraction, IntArray, IntArray]:
     """Return a unit of amounts, the ticks at which the use changes, and the use above the first."""
     unit, amounts = _common_unit(pool)
-    times = np.concatenate((schedule.end[pool.release_op], schedule.start[pool.acquire_op]))
-    changes = np.concatenate((-amounts[pool.release_amount], amounts[pool.acquire_amount]))
+    times = np.concatenate(
+        (schedule.end[pool.release_op], schedule.start[pool.acquire_op])
+    )
+    changes = np.concatenate(
+        (-amounts[pool.release_amount], amounts[pool.acquire_amount])
+    )
     if not len(times):
         return unit, times, changes
     order = np.argsort(times, kind="stable")
@@ -92,7 +98,9 @@ def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
     events = len(pool.acquire_op) + len(pool.release_op)
     # Below 2**62 no sum of all events wraps around in int64.
     small = max(whole, default=0) * max(events, 1) < 2**62
-    return Fraction(1, denominator), np.array(whole, dtype=np.int64 if small else object)
+    return Fraction(1, denominator), np.array(
+        whole, dtype=np.int64 if small else object
+    )
 
 
 @lru_cache(maxsize=64)

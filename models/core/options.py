@@ -52,7 +52,9 @@ class OpenProblem:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of ops of every choice: those of the base, then those of the options."""
-        return tuple(dict.fromkeys((*self.base.kinds, *(each.kind for each in self.options))))
+        return tuple(
+            dict.fromkeys((*self.base.kinds, *(each.kind for each in self.options)))
+        )
 
     @cached_property
     def fastest(self) -> IntArray:
@@ -83,7 +85,9 @@ class OpenProblem:
 
     def allows(self, choice: IntArray) -> bool:
         """Return true if a choice is sorted, in range, and covers no op twice."""
-        in_range = not len(choice) or (choice[0] >= 0 and choice[-1] < len(self.options))
+        in_range = not len(choice) or (
+            choice[0] >= 0 and choice[-1] < len(self.options)
+        )
         if not in_range or np.any(np.diff(choice) <= 0):
             return False
         covered = [op for number in choice.tolist() for op in self.options[number].ops]
@@ -94,7 +98,9 @@ class OpenProblem:
         first = np.arange(self.base.num_ops)
         for number in choice.tolist():
             first[list(self.options[number].ops)] = self.options[number].ops[0]
-        return np.asarray((np.cumsum(first == np.arange(len(first))) - 1)[first], dtype=np.int64)
+        return np.asarray(
+            (np.cumsum(first == np.arange(len(first))) - 1)[first], dtype=np.int64
+        )
 
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice, its ops in the order of those of the base.
@@ -103,9 +109,14 @@ class OpenProblem:
         """
         base, place = self.base, self.places(choice)
         chosen = [self.options[number] for number in choice.tolist()]
-        kept, covered = np.unique(place, return_index=True)[1], np.zeros(len(place), np.bool_)
+        kept, covered = (
+            np.unique(place, return_index=True)[1],
+            np.zeros(len(place), np.bool_),
+        )
         columns: dict[str, Any] = {
-            name: getattr(base, name)[kept] for name in COLUMNS if len(getattr(base, name))
+            name: getattr(base, name)[kept]
+            for name in COLUMNS
+            if len(getattr(base, name))
         }
         np.maximum.at(columns["release"], place, base.release)
         held = [base.resources_of(op) for op in kept.tolist()]
@@ -115,7 +126,10 @@ class OpenProblem:
             covered[list(option.ops)] = True
             columns["duration"][op] = option.duration
             columns["kind"][op] = self.kinds.index(option.kind)
-            held[op], names[op] = np.array(option.resources, dtype=np.int64), option.name
+            held[op], names[op] = (
+                np.array(option.resources, dtype=np.int64),
+                option.name,
+            )
         before, after = place[base.before], place[base.after]
         apart = before != after
         rows = [family[~covered[family].any(axis=1)] for family in base.families]
@@ -127,7 +141,9 @@ class OpenProblem:
             before=before[apart],
             after=after[apart],
             lag=base.lag[apart],
-            pools=tuple(_moved(n, pool, place, chosen) for n, pool in enumerate(base.pools)),
+            pools=tuple(
+                _moved(n, pool, place, chosen) for n, pool in enumerate(base.pools)
+            ),
             families=tuple(place[family] for family in rows if len(family) > 1),
             kinds=self.kinds,
             explicit_names=names,

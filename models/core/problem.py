@@ -102,10 +102,14 @@ class Pool:
         )
 
     def used_by(
-        self, acquires: Sequence[tuple[int, Fraction]], releases: Sequence[tuple[int, Fraction]]
+        self,
+        acquires: Sequence[tuple[int, Fraction]],
+        releases: Sequence[tuple[int, Fraction]],
     ) -> Pool:
         """Return this pool with other (op, amount) pairs."""
-        return self.of(self.key, self.capacity, acquires, releases, self.initial, self.unit)
+        return self.of(
+            self.key, self.capacity, acquires, releases, self.initial, self.unit
+        )
 
     @property
     def name(self) -> str:
@@ -260,7 +264,9 @@ class Problem:
         """Return the names of several ops."""
         chosen = np.asarray(ops, dtype=np.int64)
         beginnings, ends = self._parts_of_names
-        labels = (label[chosen].tolist() for label in (self.kind, self.stage, self.microbatch))
+        labels = (
+            label[chosen].tolist() for label in (self.kind, self.stage, self.microbatch)
+        )
         names = [
             beginnings[kind][stage] + ends[microbatch]
             for kind, stage, microbatch in zip(*labels, strict=True)
@@ -274,7 +280,9 @@ class Problem:
         given = self.explicit_names
         if not given:
             return names
-        return [given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)]
+        return [
+            given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)
+        ]
 
     def op_keys(self, ops: Sequence[int] | IntArray) -> list[OpKey]:
         """Return the keys of several ops: what they are, whatever their piece and step."""
@@ -288,7 +296,10 @@ class Problem:
         stages = (*range(int(self.stage.max(initial=FREE)) + 1), FREE)
         beginnings = [[f"{kind}{stage}" for stage in stages] for kind in self.kinds]
         microbatches = range(int(self.microbatch.max(initial=FREE)) + 1)
-        return beginnings, [*(unit_name(unit, self.slices) for unit in microbatches), ""]
+        return beginnings, [
+            *(unit_name(unit, self.slices) for unit in microbatches),
+            "",
+        ]
 
     @cached_property
     def numbers(self) -> dict[str, IntArray]:
@@ -296,7 +307,9 @@ class Problem:
         found = {"stage": self.stage, "device": self.device}
         found["microbatch"] = self.microbatch // self.slices
         if self.slices > 1:
-            found["slice"] = np.where(self.microbatch < 0, FREE, self.microbatch % self.slices)
+            found["slice"] = np.where(
+                self.microbatch < 0, FREE, self.microbatch % self.slices
+            )
         return found | ({"replica": self.replica} if len(self.replica) else {})
 
     def resources_of(self, op: int) -> IntArray:
@@ -308,14 +321,18 @@ class Problem:
         if not len(ops):
             return True
         candidates = self.resources_of(int(ops[0])).tolist()
-        return any(bool(np.isin(ops, self.ops_by_resource[r]).all()) for r in candidates)
+        return any(
+            bool(np.isin(ops, self.ops_by_resource[r]).all()) for r in candidates
+        )
 
     @cached_property
     def ops_by_resource(self) -> tuple[IntArray, ...]:
         """Ops that occupy each resource, in op order."""
         owner = np.repeat(np.arange(self.num_ops), np.diff(self.resource_ptr))
         order = np.argsort(self.resource_idx, kind="stable")
-        bounds = np.searchsorted(self.resource_idx[order], np.arange(self.num_resources + 1))
+        bounds = np.searchsorted(
+            self.resource_idx[order], np.arange(self.num_resources + 1)
+        )
         return tuple(np.split(owner[order], bounds[1:-1])[: self.num_resources])
 
     @cached_property
@@ -343,14 +360,22 @@ class Problem:
         ops = np.flatnonzero(self.kind_mask(*names))
         ops = ops[np.lexsort((self.device[ops], self.stage[ops]))]
         stage, device = self.stage[ops], self.device[ops]
-        cuts = np.flatnonzero((stage[1:] != stage[:-1]) | (device[1:] != device[:-1])) + 1
+        cuts = (
+            np.flatnonzero((stage[1:] != stage[:-1]) | (device[1:] != device[:-1])) + 1
+        )
         parts = np.split(ops, cuts) if len(ops) else []
-        return {(int(self.stage[part[0]]), int(self.device[part[0]])): part for part in parts}
+        return {
+            (int(self.stage[part[0]]), int(self.device[part[0]])): part
+            for part in parts
+        }
 
     def grid(self, kind: str) -> IntArray:
         """Return op numbers of `kind` as ``int64[stages, micro-batches]``, `FREE` where absent."""
         ops = np.flatnonzero(self.kind_mask(kind) & (self.microbatch != FREE))
-        shape = (int(self.stage.max(initial=-1)) + 1, int(self.microbatch.max(initial=-1)) + 1)
+        shape = (
+            int(self.stage.max(initial=-1)) + 1,
+            int(self.microbatch.max(initial=-1)) + 1,
+        )
         table = np.full(shape, FREE, dtype=np.int64)
         table[self.stage[ops], self.microbatch[ops]] = ops
         return table

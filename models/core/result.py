@@ -71,7 +71,9 @@ class StopReason(StrEnum):
 class Reported(BaseModel):
     """Base of all reported models: immutable, unknown fields of newer versions are ignored."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, serialize_by_alias=True
+    )
 
     def save(self, path: str | Path) -> None:
         """Write the document as JSON, whole or not at all, as ``--output`` does.
@@ -139,7 +141,9 @@ class ScheduleDocument(HasOps, Reported):
         Where all ops of micro-batches are whole forwards and backwards, and all others belong to a
         stage, they are PyTorch's action strings (``0F3``), without optimizer steps; else names.
         """
-        placed = [op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER]
+        placed = [
+            op for op in self.ops if op.device is not None and op.kind != SHOWN_TRANSFER
+        ]
         actions = [op for op in placed if op.microbatch is not None]
         names = [f"{op.stage}{op.kind}{op.microbatch}" for op in actions]
         is_whole = all(op.kind in ACTION_KINDS for op in actions)
@@ -151,7 +155,11 @@ class ScheduleDocument(HasOps, Reported):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the ops as plain data, a dict per op, sorted by start."""
         rows = self.__dict__["ops"]
-        return rows.written() if isinstance(rows, Deferred) else [op.model_dump() for op in rows]
+        return (
+            rows.written()
+            if isinstance(rows, Deferred)
+            else [op.model_dump() for op in rows]
+        )
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the unit and the number of ops."""
@@ -162,7 +170,9 @@ def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[st
     """Return the names of ops by device, those of one moment by their ends."""
     most = max((op.device or 0 for op in ops), default=-1)
     orders: list[list[str]] = [[] for _ in range(most + 1)]
-    pairs = sorted(zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
+    pairs = sorted(
+        zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end)
+    )
     for op, name in pairs:
         orders[op.device or 0].append(name)
     return orders
@@ -171,15 +181,22 @@ def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[st
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
-    shown = [SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds]
+    shown = [
+        SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds
+    ]
     columns: dict[str, Sequence[Any]] = {
         "id": problem.op_names(ops),
         "kind": [shown[kind] for kind in problem.kind[ops].tolist()],
     }
     for name, each in problem.numbers.items():
-        columns[name] = [None if number == FREE else number for number in each[ops].tolist()]
+        columns[name] = [
+            None if number == FREE else number for number in each[ops].tolist()
+        ]
     columns |= {"start": times(schedule.start[ops]), "end": times(schedule.end[ops])}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 class HasSchedule(ShownInNotebooks, HasOps):
@@ -191,7 +208,9 @@ class HasSchedule(ShownInNotebooks, HasOps):
         """Return the ops of the schedule as plain data, a dict per op; none without a schedule."""
         return [] if self.schedule is None else self.schedule.to_dicts()
 
-    def gantt(self, instance: Any = None, *, title: str | None = None, inches: float = 7.0) -> Any:
+    def gantt(
+        self, instance: Any = None, *, title: str | None = None, inches: float = 7.0
+    ) -> Any:
         """Return the chart of the schedule, with memory below it, as a figure.
 
         An `InputError` says that there is no schedule, or that matplotlib is not installed.
@@ -213,7 +232,11 @@ class BrokenRule(Reported):
     @classmethod
     def first_of(cls, violations: Sequence[Violation]) -> Self | None:
         """Return the rule of the first violation, if there is one."""
-        return cls(rule=violations[0].rule, short=violations[0].short) if violations else None
+        return (
+            cls(rule=violations[0].rule, short=violations[0].short)
+            if violations
+            else None
+        )
 
 
 @unfolds("orders")
@@ -348,4 +371,6 @@ class Result(HasSchedule, ReportedFile):
 
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the instance, the status, value, bound and gap."""
-        return some_of(self, "instance", "status", "value", "value_unit", "bound", "gap", "best_by")
+        return some_of(
+            self, "instance", "status", "value", "value_unit", "bound", "gap", "best_by"
+        )

@@ -46,7 +46,9 @@ class Schedule:
         spans = []
         for resource in problem.span_resources:
             ops = problem.ops_by_resource[int(resource)]
-            spans.append(int(self.end[ops].max() - self.start[ops].min()) if len(ops) else 0)
+            spans.append(
+                int(self.end[ops].max() - self.start[ops].min()) if len(ops) else 0
+            )
         return np.array(spans, dtype=np.int64)
 
     @property

@@ -43,7 +43,9 @@ class TimeScale:
     is_exact: bool = True
 
     @classmethod
-    def fit(cls, times: Iterable[Fraction], unit: str, *, exact: bool = False) -> TimeScale:
+    def fit(
+        cls, times: Iterable[Fraction], unit: str, *, exact: bool = False
+    ) -> TimeScale:
         """Return the scale with the longest tick 1/q of which every time is a whole multiple.
 
         Where that takes too many ticks, the tick is the greatest common divisor of all times (100

@@ -17,15 +17,25 @@ from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.documents.measures import Measure, field_of, measure_at
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
-BYTES = {f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("", *"kMGT"))}
-BYTES |= {f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
-SIZES = (SECONDS, BYTES, {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS})
+BYTES = {
+    f"{prefix}B": Fraction(1000) ** power for power, prefix in enumerate(("", *"kMGT"))
+}
+BYTES |= {
+    f"{prefix}iB": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)
+}
+SIZES = (
+    SECONDS,
+    BYTES,
+    {f"{a}/{b}": BYTES[a] / SECONDS[b] for a in BYTES for b in SECONDS},
+)
 
 _NUMBERS = frozenset({int, float, Decimal})
 _DEEPEST = 12  # no field lies deeper
 UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
-_AMOUNT = re.compile(r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII)
+_AMOUNT = re.compile(
+    r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII
+)
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
 
 
@@ -40,7 +50,9 @@ class WithUnits(StrictModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_declared_units(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _in_declared_units(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
         unit = data.get("time_unit", "us") if isinstance(data, dict) else None
         if isinstance(unit, str):
             _refuse_misspelt(unit)
@@ -53,9 +65,13 @@ _Path = tuple[str | int, ...]
 
 def _refuse_misspelt(time: str) -> None:
     found = _SECOND.fullmatch(re.sub("micro|µ|μ", "u", time.lower()))
-    meant = [f"{found[1]}s"] if found else get_close_matches(time, SECONDS, 1, cutoff=0.7)
+    meant = (
+        [f"{found[1]}s"] if found else get_close_matches(time, SECONDS, 1, cutoff=0.7)
+    )
     if meant and time not in SECONDS:
-        raise InputError(f'unknown unit "{time}"; did you mean "{meant[0]}"?', field="time_unit")
+        raise InputError(
+            f'unknown unit "{time}"; did you mean "{meant[0]}"?', field="time_unit"
+        )
 
 
 def _units(time: str) -> dict[Measure, str]:
@@ -69,17 +85,25 @@ def _units(time: str) -> dict[Measure, str]:
 
 
 def _read_models(
-    value: Any, models: tuple[type[BaseModel], ...], units: dict[Measure, str], at: _Path
+    value: Any,
+    models: tuple[type[BaseModel], ...],
+    units: dict[Measure, str],
+    at: _Path,
 ) -> Any:
     """Return the data of a model, or lists of such data, with numbers for texts with a unit."""
     if isinstance(value, list | tuple):
         if len(at) > _DEEPEST:
             return value
-        return [_read_models(inner, models, units, (*at, i)) for i, inner in enumerate(value)]
+        return [
+            _read_models(inner, models, units, (*at, i))
+            for i, inner in enumerate(value)
+        ]
     if not isinstance(value, dict):
         return value
     for model in models:
-        units = _with_memory_unit(units, value, getattr(model, "memory_unit_at", ()), at)
+        units = _with_memory_unit(
+            units, value, getattr(model, "memory_unit_at", ()), at
+        )
     read = dict(value)
     for name, inner in value.items():
         field = field_of(models, name)
@@ -117,9 +141,14 @@ def _read_amounts(value: Any, unit: str, at: _Path) -> Any:
     if len(at) > _DEEPEST:
         return value
     if isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
-        return [_read_amounts(inner, unit, (*at, index)) for index, inner in enumerate(value)]
+        return [
+            _read_amounts(inner, unit, (*at, index))
+            for index, inner in enumerate(value)
+        ]
     if isinstance(value, dict):
-        return {key: _read_amounts(inner, unit, (*at, key)) for key, inner in value.items()}
+        return {
+            key: _read_amounts(inner, unit, (*at, key)) for key, inner in value.items()
+        }
     return value
 
 
@@ -143,10 +172,14 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         raise InputError(_unknown(found[2], SECONDS | BYTES))
     if unit not in sizes:
         more = UNDECLARED if sizes is BYTES else ""
-        message = f"expected a number in {unit}" if unit else f"expected a plain number{more}"
+        message = (
+            f"expected a number in {unit}" if unit else f"expected a plain number{more}"
+        )
         raise InputError(f'{message}, got the text "{text[:40]}"')
     amount = Fraction(found[1]) * sizes[found[2]] / sizes[unit]
-    return Context(prec=400).divide(Decimal(amount.numerator), Decimal(amount.denominator))
+    return Context(prec=400).divide(
+        Decimal(amount.numerator), Decimal(amount.denominator)
+    )
 
 
 def finest_time(document: BaseModel) -> str | None:

@@ -191,7 +191,9 @@ def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
     except ValidationError as error:
         raise explain(error, model, source) from None
     except UnicodeEncodeError:
-        raise InputError("expected text that can be written as UTF-8", source=source) from None
+        raise InputError(
+            "expected text that can be written as UTF-8", source=source
+        ) from None
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
@@ -280,7 +282,9 @@ def explain(
         message = f"expected a list, got {describe(issue['input'])}"
     elif issue["type"] == "too_short":
         found = issue["ctx"]["actual_length"] or "none"
-        message = f"expected at least {_entries(issue['ctx']['min_length'])}, got {found}"
+        message = (
+            f"expected at least {_entries(issue['ctx']['min_length'])}, got {found}"
+        )
     elif issue["type"] == "too_long":
         message = f"expected at most {_entries(issue['ctx']['max_length'])}"
     elif not message.startswith("expected"):
@@ -292,12 +296,16 @@ def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
 
 
-def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+def _model_at(
+    model: type[BaseModel], location: tuple[int | str, ...]
+) -> type[BaseModel] | None:
     current: type[BaseModel] | None = model
     for part in location:
         if current is None or isinstance(part, int):
             continue
-        named = {info.alias or name: info for name, info in current.model_fields.items()}
+        named = {
+            info.alias or name: info for name, info in current.model_fields.items()
+        }
         if part in named:
             current = next(iter(_models_in(named[part].annotation)), None)
     return current

@@ -34,7 +34,9 @@ TEXTS = {
 """What texts are that are no JSON and begin so."""
 
 INSTANCE = "this is an instance; `ppsolve optimize FILE -o RESULT` solves it"
-RESULT = "this is a result; `ppsolve show FILE` and `ppsolve report FILE -o PAGE` show it"
+RESULT = (
+    "this is a result; `ppsolve show FILE` and `ppsolve report FILE -o PAGE` show it"
+)
 KINDS = {
     "plan": "this is a request for a plan; `ppsolve plan` reads it",
     "plan-result": "this is a plan; `ppsolve plan --instance-out FILE` writes its pipeline",
@@ -63,7 +65,9 @@ def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
     `beginning`, `marks`: the beginning of the file, and `TEXTS`, `BYTES` or both.
     Returns: what it looks like and the command that reads it, if that is known.
     """
-    found = (told for mark, told in marks.items() if re.match(mark, beginning, re.IGNORECASE))
+    found = (
+        told for mark, told in marks.items() if re.match(mark, beginning, re.IGNORECASE)
+    )
     return next((f"this looks like {told}" for told in found), None)
 
 
@@ -78,11 +82,15 @@ def describe_document(data: Any) -> str | None:
     if not isinstance(data, dict):
         return None
     of_kind = KINDS.get(kind_named(data) or "")
-    of_fields = (told for names, told in FIELDS.items() if {*names.split()} <= data.keys())
+    of_fields = (
+        told for names, told in FIELDS.items() if {*names.split()} <= data.keys()
+    )
     return of_kind or next(of_fields, None)
 
 
-def refuse_others(data: Any, expected: str, allowed: str, source: str | None = None) -> None:
+def refuse_others(
+    data: Any, expected: str, allowed: str, source: str | None = None
+) -> None:
     """Refuse a document that is known to be something else.
 
     `data`, `expected`, `allowed`: parsed JSON, what it should be, and what

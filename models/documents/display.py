@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ppsolve.models.documents.printable import printable
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel  # the package registers displays before pydantic is loaded
+    from pydantic import (
+        BaseModel,
+    )  # the package registers displays before pydantic is loaded
 
 Way = Literal["html", "gantt", "frame"]
 

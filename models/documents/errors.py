@@ -45,11 +45,15 @@ class InputError(PpsolveError):
     def located(self, source: str) -> InputError:
         """Return the same error with `source` filled in where it was unknown."""
         given = self.source or source
-        return InputError(self.message, source=given, field=self.field, longest=self.longest)
+        return InputError(
+            self.message, source=given, field=self.field, longest=self.longest
+        )
 
     def about(self, field: str) -> InputError:
         """Return the same error with another field."""
-        return InputError(self.message, source=self.source, field=field, longest=self.longest)
+        return InputError(
+            self.message, source=self.source, field=field, longest=self.longest
+        )
 
 
 @contextmanager
@@ -83,7 +87,9 @@ class NotApplicableError(PpsolveError):
 
     def __init__(self, reason: str, heuristic: str | None = None) -> None:
         self.reason, self.heuristic = reason, heuristic
-        super().__init__(f"{heuristic} is not applicable: {reason}" if heuristic else reason)
+        super().__init__(
+            f"{heuristic} is not applicable: {reason}" if heuristic else reason
+        )
 
 
 class HeuristicFailedError(PpsolveError):
@@ -116,7 +122,9 @@ class MemoryDeadlockError(PpsolveError):
 
     def __init__(self, op: str, pool: str) -> None:
         self.op, self.pool = op, pool
-        super().__init__(f"memory deadlock: {op} waits for memory of {pool} that is never released")
+        super().__init__(
+            f"memory deadlock: {op} waits for memory of {pool} that is never released"
+        )
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

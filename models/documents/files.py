@@ -59,15 +59,21 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb", opener=_open_at_once) as stream:
             _refuse_special(stream, path, source)
-            if hasattr(os, "O_NONBLOCK"):  # else nothing was opened so, and Windows refuses files
+            if hasattr(
+                os, "O_NONBLOCK"
+            ):  # else nothing was opened so, and Windows refuses files
                 os.set_blocking(stream.fileno(), True)
             yield stream
     except FileNotFoundError:
         raise InputError("no such file", source=source) from None
     except IsADirectoryError:
-        raise InputError("expected a file, this is a directory", source=source) from None
+        raise InputError(
+            "expected a file, this is a directory", source=source
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", source=source) from None
+        raise InputError(
+            f"cannot be read: {error.strerror or error}", source=source
+        ) from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -85,7 +91,11 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
             source=source,
         )
     is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
-    if not is_device or stream.isatty() or os.path.samestat(status, os.stat(os.devnull)):
+    if (
+        not is_device
+        or stream.isatty()
+        or os.path.samestat(status, os.stat(os.devnull))
+    ):
         return
     raise InputError("expected a file or a pipe, this is a device", source=source)
 
@@ -107,7 +117,9 @@ def _has_writer(stream: BinaryIO, path: str | Path) -> bool:
 def _limited(stream: BinaryIO, source: str) -> bytes:
     data = stream.read(LARGEST_INPUT + 1)
     if len(data) > LARGEST_INPUT:
-        raise InputError(f"expected at most {LARGEST_INPUT >> 20} MiB, this is more", source=source)
+        raise InputError(
+            f"expected at most {LARGEST_INPUT >> 20} MiB, this is more", source=source
+        )
     return data
 
 
@@ -117,7 +129,9 @@ def _as_text(data: bytes, source: str) -> str:
         text = data.decode()
     except UnicodeDecodeError as error:
         found = describe_text(data[:BEGINNING].decode("latin-1"), BYTES)
-        expected = f"JSON text, {found}" if found else f"UTF-8 text, byte {error.start} is not"
+        expected = (
+            f"JSON text, {found}" if found else f"UTF-8 text, byte {error.start} is not"
+        )
         raise InputError(f"expected {expected}", source=source) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -180,7 +194,9 @@ def parse_json(text: str, source: str) -> Any:
         return data
     except json.JSONDecodeError as error:
         if not text.strip():
-            raise InputError("expected JSON, the file is empty", source=source) from None
+            raise InputError(
+                "expected JSON, the file is empty", source=source
+            ) from None
         truncated = error.pos >= len(text.rstrip())
         hint = "the file ends too early (truncated?)" if truncated else error.msg
         found = describe_text(text[:BEGINNING], TEXTS)
@@ -190,7 +206,9 @@ def parse_json(text: str, source: str) -> Any:
     except RecursionError:
         raise InputError("not usable JSON: nested too deeply", source=source) from None
     except ArithmeticError:
-        raise InputError("not usable JSON: a number has too many digits", source=source) from None
+        raise InputError(
+            "not usable JSON: a number has too many digits", source=source
+        ) from None
     except InputError as error:
         raise error.located(source) from None
 
@@ -229,7 +247,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         else:
             _replace(target, data)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
+        raise InputError(
+            f"cannot be written: {error.strerror}", source=str(path)
+        ) from None
 
 
 def is_read_only(target: Path) -> bool:
@@ -249,7 +269,11 @@ def destination(path: str | Path) -> Path:
     """
     given = Path(path)
     is_special = given.exists() and not given.is_file()
-    return Path(os.path.realpath(given)) if given.is_symlink() and not is_special else given
+    return (
+        Path(os.path.realpath(given))
+        if given.is_symlink() and not is_special
+        else given
+    )
 
 
 def _replace(target: Path, data: bytes) -> None:

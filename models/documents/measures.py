@@ -42,7 +42,9 @@ class MeasuredField(NamedTuple):
     measure: Measure | None
     names_beside: str | None
     models: tuple[type[BaseModel], ...]
-    is_by_name: bool  # whether its models are the values of an object with names for keys
+    is_by_name: (
+        bool  # whether its models are the values of an object with names for keys
+    )
 
 
 @cache
@@ -71,7 +73,9 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def field_of(models: Iterable[type[BaseModel]], name: str) -> MeasuredField | None:
     """Return a field of the first of these models that has it."""
-    return next((f[name] for model in models if name in (f := measured_fields(model))), None)
+    return next(
+        (f[name] for model in models if name in (f := measured_fields(model))), None
+    )
 
 
 def measure_at(model: type[BaseModel], path: Iterable[str | int]) -> Measure | None:

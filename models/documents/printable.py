@@ -38,7 +38,9 @@ def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
     """
     if text.isprintable() and len(text) <= longest:
         return text
-    return "\n".join(printable(line, longest) for line in _cut(text, longest).split("\n"))
+    return "\n".join(
+        printable(line, longest) for line in _cut(text, longest).split("\n")
+    )
 
 
 def plain_json(text: str) -> str:

@@ -30,7 +30,9 @@ def instance_data(instance: StrictModel) -> dict[str, Any]:
     Numbers are the nearest doubles, ints where whole.
     """
     always = {"schema_version", *ALWAYS_WRITTEN}
-    shown = instance.model_dump(mode="json", include=always, exclude_none=True) | _sparse(instance)
+    shown = instance.model_dump(
+        mode="json", include=always, exclude_none=True
+    ) | _sparse(instance)
     return {name: shown[name] for name in field_names(type(instance)) if name in shown}
 
 
@@ -42,7 +44,9 @@ def document_text(document: BaseModel) -> str:
 def fingerprint(instance: StrictModel) -> str:
     """Return the SHA-256 of an instance as hex; name, origin and layout do not count."""
     unasked = {"name", "description", "plan"}
-    asked = {key: value for key, value in _sparse(instance).items() if key not in unasked}
+    asked = {
+        key: value for key, value in _sparse(instance).items() if key not in unasked
+    }
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

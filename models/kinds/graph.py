@@ -13,7 +13,14 @@ from pydantic import Field, model_validator
 from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.dag import find_cycle
 from ppsolve.models.core.keys import DeviceName
-from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem, ScheduleObjective
+from ppsolve.models.core.problem import (
+    FREE,
+    IntArray,
+    Objective,
+    Pool,
+    Problem,
+    ScheduleObjective,
+)
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
 from ppsolve.models.documents.errors import InputError
@@ -90,14 +97,17 @@ class GraphInstance(Instance):
         names = [self.ops[node].id for node in find_cycle(before, after)]
         if names:
             raise InputError(
-                f"expected no cycle, found {' -> '.join([*names, names[0]])}", field="precedences"
+                f"expected no cycle, found {' -> '.join([*names, names[0]])}",
+                field="precedences",
             )
 
     def edges(self) -> tuple[IntArray, IntArray]:
         """Return the precedences as op numbers (before, after), each int64[k]."""
         number = {op.id: index for index, op in enumerate(self.ops)}
         return (
-            np.array([number[edge.before] for edge in self.precedences], dtype=np.int64),
+            np.array(
+                [number[edge.before] for edge in self.precedences], dtype=np.int64
+            ),
             np.array([number[edge.after] for edge in self.precedences], dtype=np.int64),
         )
 
@@ -105,14 +115,19 @@ class GraphInstance(Instance):
 def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(f'expected different names, "{twice[0]}" is there twice', field=field)
+        raise InputError(
+            f'expected different names, "{twice[0]}" is there twice', field=field
+        )
 
 
-def _refuse_unknown(field: str, names: Iterable[str], known: set[str], what: str) -> None:
+def _refuse_unknown(
+    field: str, names: Iterable[str], known: set[str], what: str
+) -> None:
     for name in names:
         if name not in known:
             raise InputError(
-                f'unknown {what} "{name}"' + did_you_mean(name, sorted(known)), field=field
+                f'unknown {what} "{name}"' + did_you_mean(name, sorted(known)),
+                field=field,
             )
 
 
@@ -131,15 +146,23 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
     scale = TimeScale.fit(times, instance.time_unit, exact=exact)
 
     def ticks(values: Iterable[Number]) -> IntArray:
-        return np.array([scale.ticks(Fraction(value)) for value in values], dtype=np.int64)
+        return np.array(
+            [scale.ticks(Fraction(value)) for value in values], dtype=np.int64
+        )
 
     builder = ProblemBuilder(instance.name, scale, instance.objective)
-    number = {name: builder.add_resource(_key_of(name, instance)) for name in instance.resources}
+    number = {
+        name: builder.add_resource(_key_of(name, instance))
+        for name in instance.resources
+    }
     width = max(1, *(len(op.resources) for op in instance.ops))
     table = np.full((len(instance.ops), width), FREE, dtype=np.int64)
     for index, op in enumerate(instance.ops):
         table[index, : len(op.resources)] = [number[name] for name in op.resources]
-    pinned = [FREE if op.start is None else scale.ticks(Fraction(op.start)) for op in instance.ops]
+    pinned = [
+        FREE if op.start is None else scale.ticks(Fraction(op.start))
+        for op in instance.ops
+    ]
     builder.add_ops(
         "op",
         ticks(op.duration for op in instance.ops),
@@ -149,7 +172,9 @@ def lower_graph(instance: GraphInstance, *, exact: bool = False) -> Problem:
         pinned=np.array(pinned, dtype=np.int64),
     )
     before, after = instance.edges()
-    builder.add_precedences(before, after, ticks(edge.lag for edge in instance.precedences))
+    builder.add_precedences(
+        before, after, ticks(edge.lag for edge in instance.precedences)
+    )
     builder.span_resources = list(number.values())
     builder.pools = [_pool(instance, pool) for pool in instance.pools]
     builder.explicit_names = {index: op.id for index, op in enumerate(instance.ops)}
@@ -164,7 +189,9 @@ def _key_of(name: str, instance: GraphInstance) -> DeviceName:
     role, _, digits = name.rpartition(" ")
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
     key = DeviceName(role, (int(digits),)) if role and is_number else DeviceName(name)
-    is_device = str(key) == name and max(key.devices, default=0) < len(instance.resources)
+    is_device = str(key) == name and max(key.devices, default=0) < len(
+        instance.resources
+    )
     return key if is_device else DeviceName(name)
 
 

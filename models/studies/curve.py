@@ -64,5 +64,7 @@ class Curve(ShownInNotebooks, ReportedFile):
     def written(self) -> dict[str, Any]:
         """Return plain JSON data; each point also has `at` under the name of the varied amount."""
         data = self.model_dump(mode="json", by_alias=True)
-        data["points"] = [{str(self.over): point["at"], **point} for point in data["points"]]
+        data["points"] = [
+            {str(self.over): point["at"], **point} for point in data["points"]
+        ]
         return data

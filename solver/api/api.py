@@ -48,7 +48,12 @@ def optimize(
     exact: bool = False,
     robust: float | None = None,
     verify: bool | None = None,
-    start: Schedule | ScheduleDocument | Result | HeuristicEntry | dict[str, Any] | None = None,
+    start: Schedule
+    | ScheduleDocument
+    | Result
+    | HeuristicEntry
+    | dict[str, Any]
+    | None = None,
     began: float | None = None,
     params: SearchParams | Mapping[str, float] | None = None,
     runtime: str | None = None,
@@ -128,7 +133,11 @@ def optimize(
         robust=robust,
         verify=verify,
     )
-    budgets = params if isinstance(params, SearchParams) else SearchParams().varied(params or {})
+    budgets = (
+        params
+        if isinstance(params, SearchParams)
+        else SearchParams().varied(params or {})
+    )
     clock = options.clock(began)
     given, kind = instance, kind_of(instance)
     chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
@@ -136,7 +145,9 @@ def optimize(
     def solve_alone(inner: Instance, own: Clock) -> Result:
         task = kind_of(inner).task(inner, exact=exact)
         alone = replace(options, heuristics=None, robust=None, gap=0.0)
-        return SolveRun(task, chosen_heuristics(inner, None, ()), alone, None, own).execute()
+        return SolveRun(
+            task, chosen_heuristics(inner, None, ()), alone, None, own
+        ).execute()
 
     instance, inner_results = solve_inner(given, solve_alone, clock)
 
@@ -154,7 +165,9 @@ def optimize(
     if runtime is None:
         result = run(lambda: ready(kind.task(instance, exact=exact)))
     else:
-        result = optimize_for(narrowed(instance, runtime, exact=exact), run, ready, clock)
+        result = optimize_for(
+            narrowed(instance, runtime, exact=exact), run, ready, clock
+        )
     return of_both_levels(given, result, inner_results)
 
 
@@ -177,7 +190,11 @@ def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
 
 
 def simulate(
-    instance: Instance, heuristic: Named, *, group_size: int | None = None, exact: bool = False
+    instance: Instance,
+    heuristic: Named,
+    *,
+    group_size: int | None = None,
+    exact: bool = False,
 ) -> HeuristicEntry:
     """Run one heuristic and return its entry with the schedule.
 

@@ -23,12 +23,16 @@ from ppsolve.solver.structure.holds import MemoryInfeasible
 class BoundCheck:
     """Outcome of a second proof; figures in the unit of the result's values."""
 
-    claimed: Figure | None  # the bound; None where the result says that there is no schedule
+    claimed: (
+        Figure | None
+    )  # the bound; None where the result says that there is no schedule
     proved_by: str | None  # what proved it again; None where it is wrong
     better: Figure | None = None  # value of a schedule that contradicts it
 
 
-def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False) -> BoundCheck:
+def check_bound(
+    instance: Instance, data: dict[str, Any], *, exact: bool = False
+) -> BoundCheck:
     """Prove the bound of a result again, or find a schedule below it, as long as it takes.
 
     Analytic bounds come first, then CP-SAT with its defaults and with those of questions in turn,
@@ -44,7 +48,9 @@ def check_bound(instance: Instance, data: dict[str, Any], *, exact: bool = False
         raise InputError("expected a result with a bound", field="bound")
     task = kind_of(instance).claimed_task(instance, data, exact=exact)
     if not isinstance(task, ScheduleTask):
-        raise InputError(f"bounds of {task.schedules_of} cannot be proved again", field="bound")
+        raise InputError(
+            f"bounds of {task.schedules_of} cannot be proved again", field="bound"
+        )
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
     shown = None if ticks is None else task.shown(ticks)
     try:

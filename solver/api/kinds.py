@@ -37,7 +37,9 @@ from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.overlap.kind import OVERLAP
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 
-KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in (PIPELINE, GRAPH, KFAC, OVERLAP)}
+KINDS: dict[str, Kind[Any]] = {
+    kind.name: kind for kind in (PIPELINE, GRAPH, KFAC, OVERLAP)
+}
 """Every kind by name, in the order of reports."""
 
 ENTRY_POINTS = "ppsolve.kinds"
@@ -73,7 +75,9 @@ def kind_of(instance: Instance) -> Kind[Any]:
         )
     kind = known_kind(instance.kind)
     if kind is None:
-        raise InputError(f'unknown kind "{instance.kind}"', source=instance.name, field="kind")
+        raise InputError(
+            f'unknown kind "{instance.kind}"', source=instance.name, field="kind"
+        )
     return kind
 
 
@@ -198,7 +202,9 @@ def lower(instance: Instance, *, exact: bool = False) -> Problem:
     return kind_of(instance).lower(instance, exact=exact)
 
 
-def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntry | None:
+def owner_in(
+    data: dict[str, Any], source: str | None
+) -> Result | HeuristicEntry | None:
     """Return the result or heuristic's entry that a document is, None for a bare schedule.
 
     `data`, `source`: parsed JSON of a result, an entry or a bare schedule, and how
@@ -208,7 +214,9 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
     refuse_huge_numbers(data, source)
     named = kind_named(data)
     kind = None if named is None else known_kind(named)
-    models = kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
+    models = (
+        kind.documents(data.get("value_unit")) if kind else (Result, HeuristicEntry)
+    )
     if "instance" in data:
         model: type[Result | HeuristicEntry] = models[0]
     elif "name" in data:
@@ -218,7 +226,9 @@ def owner_in(data: dict[str, Any], source: str | None) -> Result | HeuristicEntr
     return validated(model, data, source)
 
 
-def schedule_of(entry: HeuristicEntry, instance: Instance, problem: Problem) -> Schedule | None:
+def schedule_of(
+    entry: HeuristicEntry, instance: Instance, problem: Problem
+) -> Schedule | None:
     """Return the schedule behind a heuristic's entry, with all that its ops wait for.
 
     `entry`, `instance`, `problem`: an entry, its instance and the problem of it.
@@ -264,4 +274,6 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
             try:
                 as_moment(value)
             except ValueError as error:
-                raise InputError(str(error), source=source, field=field_path(at)) from None
+                raise InputError(
+                    str(error), source=source, field=field_path(at)
+                ) from None

@@ -49,7 +49,9 @@ def installed() -> tuple[Heuristic, ...]:
             point.value if point.name.lower() in taken else point.name,
             partial(load_function, point.value),
         )
-        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+        for point in sorted(
+            entry_points(group=ENTRY_POINTS), key=lambda point: point.name
+        )
     )
 
 
@@ -64,7 +66,9 @@ def find_heuristic(given: Named) -> Heuristic:
     """
     if not isinstance(given, str):
         if not callable(given):
-            raise InputError(f"expected the name of a heuristic or a function, got {given!r:.40}")
+            raise InputError(
+                f"expected the name of a heuristic or a function, got {given!r:.40}"
+            )
         arguments_of(given)
         return own_heuristic(name_of(given), lambda: given)
     if is_spec(given):
@@ -97,7 +101,10 @@ def chosen_heuristics(
         default.
     Returns: each once, functions last; of other kinds too where they are named.
     """
-    given = {name if isinstance(name, str) else id(name): name for name in (*(names or ()), *more)}
+    given = {
+        name if isinstance(name, str) else id(name): name
+        for name in (*(names or ()), *more)
+    }
     wanted = [find_heuristic(name) for name in given.values()]
     if names is None:
         wanted = [*kind_of(instance).heuristics_of(instance), *installed(), *wanted]

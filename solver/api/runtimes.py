@@ -28,10 +28,14 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     """
     names = {name: None for kind in KINDS.values() for name in kind.runtimes}
     if runtime not in names:
-        raise InputError(f'unknown runtime "{runtime}"' + did_you_mean(runtime, names), field=FIELD)
+        raise InputError(
+            f'unknown runtime "{runtime}"' + did_you_mean(runtime, names), field=FIELD
+        )
     kind = kind_of(instance)
     if runtime not in kind.runtimes:
-        kinds = " or ".join(name for name, other in KINDS.items() if runtime in other.runtimes)
+        kinds = " or ".join(
+            name for name, other in KINDS.items() if runtime in other.runtimes
+        )
         text = f'expected a {kinds}, got "{kind.name}"'
         raise InputError(text, source=instance.name, field=FIELD)
     return kind.for_runtime(instance, runtime, exact=exact)

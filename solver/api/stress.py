@@ -9,14 +9,24 @@ import numpy as np
 from pydantic import BaseModel
 
 from ppsolve.models.core.problem import IntArray, Problem
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, ScheduleDocument
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    ScheduleDocument,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.stress import StressReport
 from ppsolve.solver.api.kinds import kind_of, owner_in, schedule_in, schedule_of
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.stress.replay import ALL_KINDS, FixedOrders, Jitter, stressed
+from ppsolve.solver.heuristics.stress.replay import (
+    ALL_KINDS,
+    FixedOrders,
+    Jitter,
+    stressed,
+)
 
 RUNS = 10_000
 """Runs by default: the 99th percentile then rests on 100 of them."""
@@ -67,7 +77,9 @@ def stress(
     """
     data = result.model_dump(mode="json") if isinstance(result, BaseModel) else result
     by_kind = jitter if isinstance(jitter, Mapping) else {ALL_KINDS: jitter}
-    return stressed(_contenders(data, source, instance), Jitter(by_kind, slow or {}), runs, seed)
+    return stressed(
+        _contenders(data, source, instance), Jitter(by_kind, slow or {}), runs, seed
+    )
 
 
 def _contenders(
@@ -77,8 +89,12 @@ def _contenders(
     found = owner_in(data, source)
     broken = check_schedule(schedule.problem, schedule)
     if broken:
-        raise InputError(f"it breaks a rule: {broken[0]}", source=source, field="schedule")
-    entries = found.heuristics if isinstance(found, Result) else [found] if found else []
+        raise InputError(
+            f"it breaks a rule: {broken[0]}", source=source, field="schedule"
+        )
+    entries = (
+        found.heuristics if isinstance(found, Result) else [found] if found else []
+    )
     schedules = {_name(found): schedule.normalised()}
     kind = kind_of(instance)
     for place, entry in enumerate(entries):
@@ -109,7 +125,10 @@ def _is_of_same_ops(one: Problem, other: Problem) -> bool:
         return False
     rows, others = _by_label(one), _by_label(other)
     first, second = _labels(one)[:, rows], _labels(other)[:, others]
-    is_same = np.array_equal(first, second) and (one.kinds, one.scale) == (other.kinds, other.scale)
+    is_same = np.array_equal(first, second) and (one.kinds, one.scale) == (
+        other.kinds,
+        other.scale,
+    )
     return is_same and np.array_equal(one.duration[rows], other.duration[others])
 
 
@@ -133,7 +152,11 @@ def _renumbered(schedule: Schedule, problem: Problem) -> Schedule:
 
 
 def _schedule_of(
-    entry: HeuristicEntry, instance: Instance, problem: Problem, source: str | None, field: str
+    entry: HeuristicEntry,
+    instance: Instance,
+    problem: Problem,
+    source: str | None,
+    field: str,
 ) -> Schedule:
     try:
         found = schedule_of(entry, instance, problem)

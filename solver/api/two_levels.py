@@ -37,14 +37,18 @@ def solve_inner(
     for name, program in inner.instances.items():
         result = solve(program, clock.share(share))
         if not result.value:
-            text = f"expected a program that has an order and takes time ({result.status})"
+            text = (
+                f"expected a program that has an order and takes time ({result.status})"
+            )
             raise InputError(text, source=instance.name, field=f"{inner.field}.{name}")
         results[name] = result.model_copy(update={"heuristics": (), "steps": ()})
     values = {name: result.value for name, result in results.items()}
     return inner.with_values(values), results
 
 
-def of_both_levels(instance: Instance, result: Result, results: dict[str, Result]) -> Result:
+def of_both_levels(
+    instance: Instance, result: Result, results: dict[str, Result]
+) -> Result:
     """Return the result of an outer instance with the inner results, and a bound of both levels.
 
     `result` is of the outer instance with the values of `results`. Where one of these is not

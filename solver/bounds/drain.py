@@ -85,7 +85,9 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
     if not len(own) or not len(later):
         return
     busy = flow.duration.sum(axis=0)
-    to = int(max(later, key=lambda position: (busy[position], paths.head[:, position].sum())))
+    to = int(
+        max(later, key=lambda position: (busy[position], paths.head[:, position].sum()))
+    )
     row, position = paths.ops_of(resource)
     head = paths.head[row, position]
     order = np.argsort(-head, kind="stable")
@@ -102,7 +104,9 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
     yield towards, int(paths.tail[:, to].min())
 
 
-def _passage(paths: Paths, own: IntArray, elsewhere: BoolArray) -> tuple[IntArray, IntArray, int]:
+def _passage(
+    paths: Paths, own: IntArray, elsewhere: BoolArray
+) -> tuple[IntArray, IntArray, int]:
     """Return the fields ``passage`` to ``begin`` of a drain, of the busiest earlier position."""
     flow = paths.flow
     work = flow.duration[:, own].sum(axis=1)
@@ -110,7 +114,12 @@ def _passage(paths: Paths, own: IntArray, elsewhere: BoolArray) -> tuple[IntArra
     if not len(earlier):
         return np.zeros_like(work), work, 0
     busy = flow.duration.sum(axis=0)
-    at = int(max(earlier, key=lambda position: (busy[position], paths.tail[:, position].sum())))
+    at = int(
+        max(
+            earlier,
+            key=lambda position: (busy[position], paths.tail[:, position].sum()),
+        )
+    )
     way = paths.gap(at)[:, own].min(axis=1)
     return flow.duration[:, at].copy(), way + work, int(paths.head[:, at].min())
 

@@ -39,7 +39,9 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
         is_apart = equal and flow.num_microbatches > replicas
         is_apart = is_apart and _leaves_no_room(flow, resource, first, last)
         found.append(_mean(load, head, tail, replicas, equal=equal, is_apart=is_apart))
-        found.append(_heaviest(load, replicas, equal=equal) + int(head.min() + tail.min()))
+        found.append(
+            _heaviest(load, replicas, equal=equal) + int(head.min() + tail.min())
+        )
     return max(found)
 
 
@@ -47,7 +49,10 @@ def _end_positions(paths: Paths, resource: int) -> tuple[IntArray, IntArray]:
     """Return the positions of a resource that may come first, and those that may come last."""
     positions = np.flatnonzero(paths.flow.resource == resource)
     if (paths.flow.duration[:, positions] == 0).any():
-        return positions, positions  # an op of length zero before another one says nothing
+        return (
+            positions,
+            positions,
+        )  # an op of length zero before another one says nothing
     inner = paths.precedes[np.ix_(positions, positions)]
     return positions[~inner.any(axis=0)], positions[~inner.any(axis=1)]
 
@@ -78,7 +83,13 @@ def _leaves_no_room(flow: Flow, resource: int, first: IntArray, last: IntArray) 
 
 
 def _mean(
-    load: IntArray, head: IntArray, tail: IntArray, replicas: int, *, equal: bool, is_apart: bool
+    load: IntArray,
+    head: IntArray,
+    tail: IntArray,
+    replicas: int,
+    *,
+    equal: bool,
+    is_apart: bool,
 ) -> int:
     """Return the least mean of head + load + tail over the replicas that take part."""
     total = int(load.sum())
@@ -102,7 +113,11 @@ def apart_sum(head: IntArray, tail: IntArray, count: int) -> int:
     order = np.argsort(head - tail, kind="stable")
     heads = _least_sums(head[order], count)
     tails = _least_sums(tail[order][::-1], count)[::-1]
-    return int((heads[count : len(head) - count + 1] + tails[count : len(tail) - count + 1]).min())
+    return int(
+        (
+            heads[count : len(head) - count + 1] + tails[count : len(tail) - count + 1]
+        ).min()
+    )
 
 
 def _least_sums(values: IntArray, count: int) -> IntArray:
@@ -127,5 +142,7 @@ def _heaviest(load: IntArray, replicas: int, *, equal: bool) -> int:
     best = 0
     for more in range(-(-len(load) // replicas)):
         taken = int(heaviest[more * replicas - more : more * replicas + 1].sum())
-        best = max(best, taken + (int(lightest[max(0, each - more - 1)]) if equal else 0))
+        best = max(
+            best, taken + (int(lightest[max(0, each - more - 1)]) if equal else 0)
+        )
     return best

@@ -35,7 +35,9 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
     return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
 
 
-def memory_time_of_lanes(implied: ImpliedOrder, heads: IntArray, tails: IntArray) -> int:
+def memory_time_of_lanes(
+    implied: ImpliedOrder, heads: IntArray, tails: IntArray
+) -> int:
     """Return the same bound for alike micro-batches, which hold parts of a pool in lanes.
 
     `implied`: the problem, n ops.
@@ -47,7 +49,9 @@ def memory_time_of_lanes(implied: ImpliedOrder, heads: IntArray, tails: IntArray
     return max(found, default=0)
 
 
-def _time_of_lanes(implied: ImpliedOrder, order: PoolOrder, heads: IntArray, ends: IntArray) -> int:
+def _time_of_lanes(
+    implied: ImpliedOrder, order: PoolOrder, heads: IntArray, ends: IntArray
+) -> int:
     room = float(order.pool.limit - order.holds.base)
     if not order.lanes or room <= 0:
         return 0
@@ -63,13 +67,17 @@ def _lane_holds(implied: ImpliedOrder, lane: Lane, room: float) -> _PositionHold
     duration, parts = implied.problem.duration, []
     for column, amount in lane.releases:
         way = 0 if column == lane.acquire else implied.way(lane.acquire, column)
-        parts.append((max(0, way + int(duration[implied.ops(column)[0]])), float(amount)))
+        parts.append(
+            (max(0, way + int(duration[implied.ops(column)[0]])), float(amount))
+        )
     parts.sort()
     rows = len(implied.ops(lane.acquire))
     ends = np.array([[end for end, _ in parts]])
     held = np.array([[amount for _, amount in parts]])
     return _PositionHolds(
-        np.repeat(np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / room * _DOWN, rows, axis=0),
+        np.repeat(
+            np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / room * _DOWN, rows, axis=0
+        ),
         np.repeat(np.diff(ends, axis=1, prepend=0).astype(np.float64), rows, axis=0),
     )
 
@@ -107,7 +115,10 @@ def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
     gap = paths.gap(position)[:, releases] + flow.duration[:, [position]]
     ends = np.where(releases == position, 0, gap) + flow.duration[:, releases]
     order = np.argsort(ends, axis=1, kind="stable")
-    ends, amount = np.take_along_axis(ends, order, 1), np.take_along_axis(amount, order, 1)
+    ends, amount = (
+        np.take_along_axis(ends, order, 1),
+        np.take_along_axis(amount, order, 1),
+    )
     return _PositionHolds(
         _left(amount) / float(flow.room[pool]) * _DOWN,
         np.diff(ends, axis=1, prepend=0).astype(np.float64),
@@ -128,7 +139,9 @@ def _weighed(holds: list[_PositionHolds], replicas: int = 1) -> int:
     return math.ceil(most * _DOWN / replicas)
 
 
-def _weights(holds: list[_PositionHolds]) -> Iterator[Callable[[FloatArray], FloatArray]]:
+def _weights(
+    holds: list[_PositionHolds],
+) -> Iterator[Callable[[FloatArray], FloatArray]]:
     """Yield functions of shares whose sum is at most 1 wherever the sum of shares is."""
     for parts in range(7):
         yield partial(_in_parts, parts=parts)

@@ -31,7 +31,9 @@ class ReleaseAmounts:
     """
 
     taken: tuple[Fraction, ...]  # that each of the L lanes of a nest takes per row
-    shares: tuple[Fraction, ...]  # that an op of the first, or second, releases gives back at most
+    shares: tuple[
+        Fraction, ...
+    ]  # that an op of the first, or second, releases gives back at most
     available: Fraction  # free before any op
     members: int  # number of rows m
 
@@ -85,8 +87,12 @@ class ReleaseAmounts:
         first += fewest[row]
         second = self._second(row, first)
         kept = second <= first
-        pointer = np.concatenate(([0], np.cumsum(np.bincount(row[kept], minlength=len(rows)))))
-        return pointer.astype(np.int64), np.stack((first[kept], second[kept]), axis=1).ravel()
+        pointer = np.concatenate(
+            ([0], np.cumsum(np.bincount(row[kept], minlength=len(rows))))
+        )
+        return pointer.astype(np.int64), np.stack(
+            (first[kept], second[kept]), axis=1
+        ).ravel()
 
     def _second(self, row: IntArray, first: IntArray) -> IntArray:
         _, shares, _ = self._whole
@@ -191,7 +197,9 @@ def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
     columns = [column for lane in nest for column in lane.columns]
     if len(set(columns)) < len(columns):
         return False
-    resources = {tuple(implied.problem.resources_of(implied.ops(c)[0])) for c in columns}
+    resources = {
+        tuple(implied.problem.resources_of(implied.ops(c)[0])) for c in columns
+    }
     counts = {len(lane.releases) for lane in nest}
     return (
         len(resources) == 1
@@ -201,7 +209,9 @@ def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
     )
 
 
-def _in_order(implied: ImpliedOrder, lane: Lane) -> list[tuple[Column, Fraction]] | None:
+def _in_order(
+    implied: ImpliedOrder, lane: Lane
+) -> list[tuple[Column, Fraction]] | None:
     """Return a lane's releases, each after the one before it; None if they have no fixed order."""
     for order in permutations(lane.releases):
         if all(implied.follows(a[0], b[0]) for a, b in pairwise(order)):
@@ -209,7 +219,9 @@ def _in_order(implied: ImpliedOrder, lane: Lane) -> list[tuple[Column, Fraction]
     return None
 
 
-def _amounts(implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction) -> ReleaseAmounts:
+def _amounts(
+    implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction
+) -> ReleaseAmounts:
     series = _series(implied, nest)
     return ReleaseAmounts(
         taken=tuple(other.amount for other in nest),
@@ -219,7 +231,9 @@ def _amounts(implied: ImpliedOrder, lane: Lane, nest: list[Lane], room: Fraction
     )
 
 
-def _series(implied: ImpliedOrder, nest: list[Lane]) -> list[list[tuple[Column, Fraction]]]:
+def _series(
+    implied: ImpliedOrder, nest: list[Lane]
+) -> list[list[tuple[Column, Fraction]]]:
     """Return the first, and the second, release of each lane of a nest."""
     releases = [_in_order(implied, lane) or [] for lane in nest]
     return [list(parts) for parts in zip(*releases, strict=True)]
@@ -234,7 +248,9 @@ class _ReleaseTable(NamedTuple):
     choices: tuple[IntArray, IntArray]
 
 
-def _table_of(amounts: ReleaseAmounts, thinning: int, params: BoundsParams) -> _ReleaseTable:
+def _table_of(
+    amounts: ReleaseAmounts, thinning: int, params: BoundsParams
+) -> _ReleaseTable:
     step = max(thinning, (amounts.members - 1) // params.raised_acquires, 1)
     return _ReleaseTable(amounts, thinning, step, amounts.choices(step))
 
@@ -250,12 +266,16 @@ class _Nest:
         self, implied: ImpliedOrder, lane: Lane, nest: list[Lane], table: _ReleaseTable
     ) -> None:
         amounts = table.amounts
-        series = [[implied.ops(c) for c, _ in parts] for parts in _series(implied, nest)]
+        series = [
+            [implied.ops(c) for c, _ in parts] for parts in _series(implied, nest)
+        ]
         acquires = [implied.ops(other.acquire) for other in nest]
         duration = implied.problem.duration
         shortest = [min(int(duration[ops].min()) for ops in parts) for parts in series]
         self._acquires = implied.ops(lane.acquire)
-        self._columns = np.stack([*acquires, *(ops for parts in series for ops in parts)])
+        self._columns = np.stack(
+            [*acquires, *(ops for parts in series for ops in parts)]
+        )
         self._work = working_room(len(self._columns), amounts.members, len(nest))
         self._room = LaneMemory(
             np.array([other is not lane for other in nest], dtype=np.int64),

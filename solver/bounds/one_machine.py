@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
-from ppsolve.solver.kernels.one_machine import Jobs, empty_tree, least_end, least_end_of_returns
+from ppsolve.solver.kernels.one_machine import (
+    Jobs,
+    empty_tree,
+    least_end,
+    least_end_of_returns,
+)
 from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import PoolOrder
 
@@ -75,7 +80,9 @@ def return_bound(
     cuts = cuts[:: max(1, len(cuts) // moments)][:moments].copy()
     fits = _fitting(problem, order, heads, cuts)
     longest = int(jobs.length[acquires].max())
-    return int(least_end_of_returns(jobs, acquires.astype(np.int64), cuts, fits, longest))
+    return int(
+        least_end_of_returns(jobs, acquires.astype(np.int64), cuts, fits, longest)
+    )
 
 
 def acquiring(problem: Problem, order: PoolOrder) -> list[int]:
@@ -86,7 +93,9 @@ def acquiring(problem: Problem, order: PoolOrder) -> list[int]:
     return np.unique(problem.resource_idx[np.isin(owner, ops)]).tolist()
 
 
-def _fitting(problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray) -> IntArray:
+def _fitting(
+    problem: Problem, order: PoolOrder, heads: IntArray, cuts: IntArray
+) -> IntArray:
     """Return, for each moment, the largest number of acquires that can have started by then."""
     pool = order.pool
     ends = heads[pool.release_op] + problem.duration[pool.release_op]

@@ -13,20 +13,34 @@ class BoundsParams:
     """Limits of effort; all counts are the same whether kernels are compiled or not."""
 
     return_moments: int = 48  # moments at which first returns are counted
-    kept_numbers: int = 32_000_000  # heads and tails of devices kept between rules, 8 bytes each
-    others_share: float = 0.3  # share of the time left for all resources around every device
+    kept_numbers: int = (
+        32_000_000  # heads and tails of devices kept between rules, 8 bytes each
+    )
+    others_share: float = (
+        0.3  # share of the time left for all resources around every device
+    )
     raised_devices: int = 4  # devices whose heads are raised by the work under memory
     joint_rounds: int = 16  # rounds of begins and ends of all devices together
 
     raised_acquires: int = 256  # acquires of a lane whose heads are raised
     memory_rounds: int = 8  # rounds of raising and propagation
-    memory_sums: int = 10_000_000  # sums a round; beyond, acquires and moments are left out
+    memory_sums: int = (
+        10_000_000  # sums a round; beyond, acquires and moments are left out
+    )
 
-    chain_ends: int = 32  # ops of a micro-batch at which the way past the others begins and ends
+    chain_ends: int = (
+        32  # ops of a micro-batch at which the way past the others begins and ends
+    )
     chain_terms: int = 100_000  # squared ends times micro-batches
-    drained_resources: int = 2  # resources that finish micro-batches, in the order of their bounds
+    drained_resources: int = (
+        2  # resources that finish micro-batches, in the order of their bounds
+    )
     drain_nodes: int = 1_000  # nodes of a tree of orders at first
-    more_nodes: tuple[int, ...] = (20_000, 100_000, 500_000)  # where bound and schedule differ
+    more_nodes: tuple[int, ...] = (
+        20_000,
+        100_000,
+        500_000,
+    )  # where bound and schedule differ
     drain_share: float = 0.1  # share of the time left for these larger trees
     placed_ops: int = 2_000_000  # ops placed by the search over two resources
     pair_share: float = 0.2  # share of the time left for that search

@@ -20,11 +20,15 @@ class _Side:
     """One end of the part of a chain that is followed, in one direction of time, in ticks."""
 
     head: IntArray  # int64[m, V], least time before each position
-    work: IntArray  # int64[m, V], work on its resource that is done once the position is
+    work: (
+        IntArray  # int64[m, V], work on its resource that is done once the position is
+    )
     least: IntArray  # int64[V], least time before anything runs on its resource
 
 
-def passing(paths: Paths, others: int | None = None, params: BoundsParams = DEFAULT_PARAMS) -> int:
+def passing(
+    paths: Paths, others: int | None = None, params: BoundsParams = DEFAULT_PARAMS
+) -> int:
     """Return the largest bound by the way of one micro-batch past all others, in ticks.
 
     Follow micro-batch i from position u to position v. On every resource on the way each other one
@@ -71,8 +75,12 @@ def _side(paths: Paths) -> _Side:
     flow = paths.flow
     is_shared = flow.resource[:, None] == flow.resource
     comes_first = paths.precedes | np.eye(flow.num_positions, dtype=bool)
-    least = np.where(is_shared, paths.head.min(axis=0), np.iinfo(np.int64).max).min(axis=1)
-    return _Side(paths.head, flow.duration @ (is_shared & comes_first).astype(np.int64), least)
+    least = np.where(is_shared, paths.head.min(axis=0), np.iinfo(np.int64).max).min(
+        axis=1
+    )
+    return _Side(
+        paths.head, flow.duration @ (is_shared & comes_first).astype(np.int64), least
+    )
 
 
 def _ends(length: int, count: int, params: BoundsParams) -> IntArray:
@@ -108,7 +116,9 @@ def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Passage]
                 yield _Passage(first, last, length, way[:, last] - length, shortest)
 
 
-def _least(paths: Paths, front: _Side, back: _Side, part: _Passage, others: int | None) -> int:
+def _least(
+    paths: Paths, front: _Side, back: _Side, part: _Passage, others: int | None
+) -> int:
     """Return the bound of a part over all micro-batches and weights, in ticks."""
     duration, first, last = paths.flow.duration, part.first, part.last
     before, after = front.work[:, first], back.work[:, last]
@@ -122,7 +132,13 @@ def _least(paths: Paths, front: _Side, back: _Side, part: _Passage, others: int 
     best = 0
     for wait in (PARTS,) if not part.gap.any() else (PARTS // 2, PARTS):
         cost = np.minimum(costs, wait * part.overtaking)
-        own = begins[:, None] + ends[None] - cost + PARTS * part.length + (PARTS - wait) * part.gap
+        own = (
+            begins[:, None]
+            + ends[None]
+            - cost
+            + PARTS * part.length
+            + (PARTS - wait) * part.gap
+        )
         if others is None:
             rest = cost.sum(axis=2)
         else:  # whoever they are, they cost no less than those that cost least

@@ -143,7 +143,9 @@ BOUNDS = (
         "memory-work",
         "the memory of {about}: its forwards wait for the work that makes room for them",
         "more memory on {about}, or less that a micro-batch holds there",
-        lambda known: known.with_returns(known.strong_heads, known.params.return_moments),
+        lambda known: known.with_returns(
+            known.strong_heads, known.params.return_moments
+        ),
         lambda known: known.full.spans.strongest(
             known.implied.pools, known.memory_work.raise_heads
         ),
@@ -166,7 +168,9 @@ BOUNDS = (
         "memory: every amount times the time that it is held fills the whole capacity",
         "more memory, or less that a micro-batch holds",
         lambda known: Reason(
-            memory_time_of_lanes(known.implied, known.ordered.heads, known.ordered.tails)
+            memory_time_of_lanes(
+                known.implied, known.ordered.heads, known.ordered.tails
+            )
             if known.paths is None
             else memory_time(known.paths)
         ),
@@ -226,7 +230,9 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
     expect(_steps(known.problem, on_spans=known.is_on_spans))
     best = 0
     for rule in BOUNDS:
-        if (not rule.is_cheap and known.clock.is_over) or (find := rule.find(known)) is None:
+        if (not rule.is_cheap and known.clock.is_over) or (
+            find := rule.find(known)
+        ) is None:
             continue
         found = find()
         is_on_flow = rule.makespan is None and rule.device_span is None
@@ -235,7 +241,9 @@ def quick_bounds(known: Relaxations) -> Iterator[Bound]:
         best = max(best, found.value)
 
 
-def costly_bounds(known: Relaxations, lower: int, upper: int = NEVER) -> Iterator[Bound]:
+def costly_bounds(
+    known: Relaxations, lower: int, upper: int = NEVER
+) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
     `known`: the problem; each rule takes a share of the time that is left.
@@ -247,7 +255,9 @@ def costly_bounds(known: Relaxations, lower: int, upper: int = NEVER) -> Iterato
     for rule in BOUNDS:
         if rule.costly is None or lower >= upper or known.clock.is_over:
             continue
-        for value in rule.costly(paths, OpenGap(lower, upper, known.clock, known.params)):
+        for value in rule.costly(
+            paths, OpenGap(lower, upper, known.clock, known.params)
+        ):
             if value > lower:
                 lower = value
                 yield Bound(rule.name, value)
@@ -288,7 +298,9 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
     """
     paths, found = Paths(flow), list[Bound]()
     for rule in BOUNDS:
-        if rule.flow is not None and not (found and clock is not None and clock.is_over):
+        if rule.flow is not None and not (
+            found and clock is not None and clock.is_over
+        ):
             found.append(Bound(rule.name, rule.flow(paths, DEFAULT_PARAMS)))
     return strongest_first(found)
 
@@ -309,7 +321,9 @@ def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
 def strongest_first(bounds: Iterable[Bound]) -> list[Bound]:
     """Return bounds by value, the largest first; of equals the simpler rule."""
     place = {rule.name: number for number, rule in enumerate(BOUNDS)}
-    return sorted(bounds, key=lambda bound: (-bound.value, place.get(bound.name, len(place))))
+    return sorted(
+        bounds, key=lambda bound: (-bound.value, place.get(bound.name, len(place)))
+    )
 
 
 def best_bound(bounds: Iterable[Bound]) -> Bound:
@@ -317,7 +331,9 @@ def best_bound(bounds: Iterable[Bound]) -> Bound:
     return max(bounds, key=lambda bound: bound.value, default=Bound("trivial", 0))
 
 
-def bottleneck(problem: Problem, bounds: Sequence[Bound], best: Bound) -> Bottleneck | None:
+def bottleneck(
+    problem: Problem, bounds: Sequence[Bound], best: Bound
+) -> Bottleneck | None:
     """Return the rule and the resource of the strongest analytic bound, in words.
 
     `bounds`: its bounds in ticks, strongest first; those of searches are passed over.
@@ -333,7 +349,10 @@ def bottleneck(problem: Problem, bounds: Sequence[Bound], best: Bound) -> Bottle
     why, lowered_by = (
         text.format(about=about or "one device") for text in (rule.why, rule.lowered_by)
     )
-    work, others = None, [one.value for one in analytic if not RULES[one.name].counts_memory]
+    work, others = (
+        None,
+        [one.value for one in analytic if not RULES[one.name].counts_memory],
+    )
     if resource != FREE:
         work = time(int(problem.duration[problem.ops_by_resource[resource]].sum()))
     return Bottleneck(

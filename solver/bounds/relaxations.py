@@ -18,7 +18,12 @@ from ppsolve.solver.bounds.one_machine import (
     preemptive_bound,
     return_bound,
 )
-from ppsolve.solver.bounds.params import DEFAULT_PARAMS, ENDLESS, BoundsEffort, BoundsParams
+from ppsolve.solver.bounds.params import (
+    DEFAULT_PARAMS,
+    ENDLESS,
+    BoundsEffort,
+    BoundsParams,
+)
 from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.records import NEVER
@@ -35,7 +40,9 @@ class GraphPaths:
     `effort`: ends the search for spans of further devices.
     """
 
-    def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
+    def __init__(
+        self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS
+    ) -> None:
         self._problem, self._graph, self._effort = problem, graph, effort
 
     @cached_property
@@ -176,7 +183,9 @@ class Relaxations:
         tails = self.full.tails - self.problem.duration
         returns = (
             Reason(
-                return_bound(self.problem, order, self._busy[resource], heads, tails, moments),
+                return_bound(
+                    self.problem, order, self._busy[resource], heads, tails, moments
+                ),
                 resource,
             )
             for order in in_time(self.implied.pools, self.clock)

@@ -70,7 +70,9 @@ class Spans:
     `resources`: the span resources: devices 0..D-1.
     """
 
-    def __init__(self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS) -> None:
+    def __init__(
+        self, problem: Problem, graph: Dag, effort: BoundsEffort = ENDLESS
+    ) -> None:
         self.problem = problem
         self.busy = busy_ops(problem)
         self.resources: list[int] = problem.span_resources.tolist()
@@ -86,7 +88,9 @@ class Spans:
         tail = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
         tail[ops] = self.problem.duration[ops]
         found = Around(self._heads(ops), self._graph.tails(tail))
-        if (len(self._kept) + 1) * 2 * self.problem.num_ops <= self._params.kept_numbers:
+        if (
+            len(self._kept) + 1
+        ) * 2 * self.problem.num_ops <= self._params.kept_numbers:
             self._kept[device] = found
         return found
 
@@ -101,7 +105,9 @@ class Spans:
     def work(self) -> Reason:
         """Return the largest load of a device."""
         duration = self.problem.duration
-        return largest(Reason(int(duration[self.busy[r]].sum()), r) for r in self.resources)
+        return largest(
+            Reason(int(duration[self.busy[r]].sum()), r) for r in self.resources
+        )
 
     def longest_path(self) -> Reason:
         """Return the longest chain from an op of a device to an op of the same device."""
@@ -115,7 +121,9 @@ class Spans:
 
     def own(self) -> Reason:
         """Return the largest preemptive one-machine bound of a device."""
-        return largest(Reason(bound, self.resources[d]) for bound, d in self._own_bounds)
+        return largest(
+            Reason(bound, self.resources[d]) for bound, d in self._own_bounds
+        )
 
     def returns(self, pools: Sequence[PoolOrder]) -> Reason:
         """Return the largest first-return bound of a device."""
@@ -141,7 +149,9 @@ class Spans:
         """
         best, near = Reason(0), self._pools_near(pools)
         last, params = len(self.resources) - 1, self._params
-        tried = sorted(self._own_bounds, key=lambda one: (-one[0], min(one[1], last - one[1])))
+        tried = sorted(
+            self._own_bounds, key=lambda one: (-one[0], min(one[1], last - one[1]))
+        )
         for bound, device in in_time(tried[: params.raised_devices], self._clock):
             heads = strengthen(self.around(device).head)
             alone = self._end(self.around(device), self._ops(device), heads)
@@ -166,15 +176,22 @@ class Spans:
         self, device: int, pools: Sequence[PoolOrder], heads: IntArray, moments: int
     ) -> int:
         around = self.around(device)
-        ops, tails = around.between(self._ops(device)), around.tail - self.problem.duration
-        bounds = (return_bound(self.problem, o, ops, heads, tails, moments) for o in pools)
+        ops, tails = (
+            around.between(self._ops(device)),
+            around.tail - self.problem.duration,
+        )
+        bounds = (
+            return_bound(self.problem, o, ops, heads, tails, moments) for o in pools
+        )
         return max(bounds, default=0)
 
     def through_others(self) -> Reason:
         """Bound each device's span by the work of any resource between its ops."""
         clock = self._clock.share(self._params.others_share)
         devices = in_time(range(len(self.resources)), clock)
-        return largest(self.end_after(device, self.around(device).head) for device in devices)
+        return largest(
+            self.end_after(device, self.around(device).head) for device in devices
+        )
 
     def together(self) -> Reason:
         """Return a lower bound on the device span by the spans of all devices together.

@@ -22,7 +22,12 @@ class Reduced:
 
 
 def two_resources(
-    paths: Paths, upper: int, *, clock: Clock | None = None, max_placed: float, lower: int = 0
+    paths: Paths,
+    upper: int,
+    *,
+    clock: Clock | None = None,
+    max_placed: float,
+    lower: int = 0,
 ) -> int:
     """Return a lower bound by the resources where micro-batches begin and turn round.
 
@@ -81,14 +86,22 @@ def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
     """
     flow = paths.flow
     kept = np.flatnonzero(np.isin(flow.resource, resources))
-    kept = kept[np.argsort(paths.precedes[np.ix_(kept, kept)].sum(axis=0), kind="stable")]
+    kept = kept[
+        np.argsort(paths.precedes[np.ix_(kept, kept)].sum(axis=0), kind="stable")
+    ]
     if not paths.precedes[kept[:-1], kept[1:]].all():
         return None
-    ways = [paths.gap(u)[:, v] for u, v in zip(kept[:-1].tolist(), kept[1:].tolist(), strict=True)]
+    ways = [
+        paths.gap(u)[:, v]
+        for u, v in zip(kept[:-1].tolist(), kept[1:].tolist(), strict=True)
+    ]
     lag = np.array([way.min() for way in ways], dtype=np.int64)
     # Where one op may follow the other at once on its resource, nothing is under way.
     is_way = (np.diff(flow.resource[kept]) != 0) | (lag > 0)
-    rest = [(way - least) * waits for way, least, waits in zip(ways, lag, is_way, strict=True)]
+    rest = [
+        (way - least) * waits
+        for way, least, waits in zip(ways, lag, is_way, strict=True)
+    ]
     delay = np.stack([*rest, paths.tail[:, kept[-1]]], axis=1)
     uses = ((flow.acquire != 0) | (flow.release != 0)).any(axis=0)
     elsewhere = np.setdiff1d(np.flatnonzero(uses), kept)

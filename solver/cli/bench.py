@@ -39,7 +39,14 @@ from ppsolve.solver.cli.output import (
 from ppsolve.solver.studies.bench.many import set_up
 from ppsolve.solver.studies.bench.pool import Engine, Limits
 from ppsolve.solver.studies.bench.report.report import Report, bench_report
-from ppsolve.solver.studies.bench.suite import BenchItem, Shard, Suite, code_of, collect, distinct
+from ppsolve.solver.studies.bench.suite import (
+    BenchItem,
+    Shard,
+    Suite,
+    code_of,
+    collect,
+    distinct,
+)
 from ppsolve.solver.views.bench import outputs as report_as
 from ppsolve.solver.views.bench.latex import latex_report, plain_names, profiles_csv
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
@@ -85,7 +92,9 @@ class ItemOptions:
         list[str] | None,
         value("TEXT", "Instances drawn by options of `generate`: 'tight --devices 4'."),
     ] = None
-    recipe_file: Annotated[list[str] | None, value("FILE", "A recipe in each line.")] = None
+    recipe_file: Annotated[
+        list[str] | None, value("FILE", "A recipe in each line.")
+    ] = None
     count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1
     shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None
 
@@ -96,18 +105,27 @@ class EngineOptions:
 
     processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1
     memory_limit: Annotated[
-        float | None, value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01)
+        float | None,
+        value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01),
     ] = None
     hard_limit: Annotated[
-        float | None, value("S", "Kill an item after this [1.05 x time limit + 10].", min=0.01)
+        float | None,
+        value("S", "Kill an item after this [1.05 x time limit + 10].", min=0.01),
     ] = None
-    retry_failed: Annotated[bool, flag("Run failed items again.", "--retry-failed")] = False
-    engine: Annotated[EngineName, Option(help="Where items are solved.")] = EngineName.LOCAL
+    retry_failed: Annotated[bool, flag("Run failed items again.", "--retry-failed")] = (
+        False
+    )
+    engine: Annotated[EngineName, Option(help="Where items are solved.")] = (
+        EngineName.LOCAL
+    )
     scheduler: Annotated[
-        str | None, value("ADDRESS", "Dask scheduler, or its file [a cluster of this machine].")
+        str | None,
+        value("ADDRESS", "Dask scheduler, or its file [a cluster of this machine]."),
     ] = None
 
-    def set_up(self, options: opt.SolveOptions) -> tuple[Engine, dict[str, Any], Limits]:
+    def set_up(
+        self, options: opt.SolveOptions
+    ) -> tuple[Engine, dict[str, Any], Limits]:
         """Return the engine, the options of every item, and its limits."""
         chosen: str | Engine = self.engine
         if self.engine is EngineName.DASK:
@@ -117,7 +135,9 @@ class EngineOptions:
         elif self.scheduler is not None:
             raise InputError("expected --engine dask with it", field="--scheduler")
         keywords = options.keywords()
-        return set_up(chosen, keywords, self.processes, self.hard_limit, self.memory_limit)
+        return set_up(
+            chosen, keywords, self.processes, self.hard_limit, self.memory_limit
+        )
 
 
 @group.command("run", short_help="Solve instances; `bench PATHS` is short for it.")
@@ -127,11 +147,16 @@ def bench_run_command(
     engine: EngineOptions,
     options: opt.SolveOptions,
     output: Annotated[
-        Path, value("FILE", "JSON lines; what is there is not run again.", "--output", "-o")
+        Path,
+        value("FILE", "JSON lines; what is there is not run again.", "--output", "-o"),
     ],
     paths: Annotated[
         list[str] | None,
-        argument("PATHS...", "Files, quoted globs, directories; - is stdin.", show_default=False),
+        argument(
+            "PATHS...",
+            "Files, quoted globs, directories; - is stdin.",
+            show_default=False,
+        ),
     ] = None,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -149,7 +174,9 @@ def bench_run_command(
     chosen, doubles = distinct(_items(items, paths or [], keywords))
     _tell_doubles(doubles)
     if not chosen:
-        raise InputError("expected instances: files, directories, or --recipe", field="PATHS")
+        raise InputError(
+            "expected instances: files, directories, or --recipe", field="PATHS"
+        )
     with BenchFile(output) as file:
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
@@ -163,7 +190,9 @@ def bench_run_command(
     raise typer.Exit(code)
 
 
-def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: bool) -> ExitCode:
+def _run(
+    suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: bool
+) -> ExitCode:
     done = len(suite.records)
     total = done + len(suite.waiting)
     if done:
@@ -178,7 +207,9 @@ def _run(suite: Suite, engine: Engine, limits: Limits, *, quiet: bool, verbose: 
     return ExitCode.INTERNAL if failed else ExitCode.FOUND
 
 
-def _items(options: ItemOptions, paths: list[str], keywords: dict[str, Any]) -> Iterator[BenchItem]:
+def _items(
+    options: ItemOptions, paths: list[str], keywords: dict[str, Any]
+) -> Iterator[BenchItem]:
     code = code_of(keywords)
     for source in collect(paths, say):
         yield BenchItem(source.instance, source.family, source.path, keywords, code)
@@ -189,7 +220,9 @@ def _items(options: ItemOptions, paths: list[str], keywords: dict[str, Any]) -> 
 
 def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
     for item, same in doubles[:1]:
-        more = f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
+        more = (
+            f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
+        )
         say(
             f"note: {item.path or item.instance.name} is the same question as "
             f"{same.path or same.instance.name}{more}; each is solved once"
@@ -222,7 +255,9 @@ def bench_merge_command(
     write_records(output, records)
     say(*(f"note: {difference}" for difference in differences))
     count = sum(len(found.records) for found in files.values())
-    typer.echo(f"{output}: {len(records)} items of {count} lines, {len(differences)} differences")
+    typer.echo(
+        f"{output}: {len(records)} items of {count} lines, {len(differences)} differences"
+    )
 
 
 def _json(report: Report) -> str:
@@ -244,20 +279,30 @@ FORMS: dict[str, Callable[[Report], str]] = {
 def bench_report_command(
     results: Annotated[Path, argument("RESULTS", "Results of a benchmark.")],
     baseline: Annotated[
-        Path | None, argument("BASELINE", "Earlier results; what is worse now is named.")
+        Path | None,
+        argument("BASELINE", "Earlier results; what is worse now is named."),
     ] = None,
     output: Annotated[
-        list[Path] | None, value("FILE", f"Write {', '.join(FORMS)}; repeatable.", "--output", "-o")
+        list[Path] | None,
+        value("FILE", f"Write {', '.join(FORMS)}; repeatable.", "--output", "-o"),
     ] = None,
     pictures: Annotated[
-        Path | None, value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib.")
+        Path | None,
+        value("FOLDER", "Write the pictures (SVG) into this folder; needs matplotlib."),
     ] = None,
     tolerance: Annotated[
         float,
-        value("SHARE", "Values and bounds may be worse by this share of theirs.", min=0, max=1),
+        value(
+            "SHARE",
+            "Values and bounds may be worse by this share of theirs.",
+            min=0,
+            max=1,
+        ),
     ] = 0.0,
     as_json: opt.Json = False,
-    as_latex: Annotated[bool, flag("Print tables for papers (booktabs).", "--latex")] = False,
+    as_latex: Annotated[
+        bool, flag("Print tables for papers (booktabs).", "--latex")
+    ] = False,
     verbose: opt.Verbose = False,
 ) -> None:
     """Report benchmark results: gaps, proofs and heuristics by family.
@@ -291,7 +336,9 @@ def _read(path: Path) -> Records:
     return records
 
 
-def _check_outputs(outputs: list[Path], folder: Path | None, inputs: list[Path]) -> None:
+def _check_outputs(
+    outputs: list[Path], folder: Path | None, inputs: list[Path]
+) -> None:
     taken: set[Path] = set()
     for path in outputs:
         _form(path)
@@ -317,7 +364,9 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
     is_drawn = folder is not None or ".html" in map(_form, outputs)
     drawn = list(draw_pictures(report)) if is_drawn and has_matplotlib() else None
     if is_drawn and drawn is None:
-        say("warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'")
+        say(
+            "warning: the page has no pictures, they need matplotlib: pip install 'ppsolve[plot]'"
+        )
     if folder is not None:
         _write_pictures(folder, drawn or [])
     by_name = None if drawn is None else {picture.name: picture for picture in drawn}
@@ -328,5 +377,7 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     make_folder(folder, "--pictures")
-    for picture, name in zip(drawn, plain_names(one.name for one in drawn), strict=True):
+    for picture, name in zip(
+        drawn, plain_names(one.name for one in drawn), strict=True
+    ):
         save(folder / f"{name}.svg", picture.svg)

@@ -17,7 +17,9 @@ from ppsolve.solver.views.buckets import buckets_report
 
 
 def buckets_command(
-    instance: Annotated[Path, argument("INSTANCE", "A program (kind overlap); - is stdin.")],
+    instance: Annotated[
+        Path, argument("INSTANCE", "A program (kind overlap); - is stdin.")
+    ],
     latency: Annotated[
         list[str],
         value(
@@ -43,7 +45,9 @@ def buckets_command(
     check_outputs({"--output": output, "--program-out": program_out}, instance)
     program: Any = load_instance(instance)
     if program.kind != "overlap":
-        raise InputError("expected a program (kind overlap)", source=str(instance), field="kind")
+        raise InputError(
+            "expected a program (kind overlap)", source=str(instance), field="kind"
+        )
     numbers = (opt.named_number(text, "--latency", "[NAME=]X") for text in latency)
     by_name = {name or ALL_COLLECTIVES: number for name, number in numbers}
     is_general = by_name.keys() == {ALL_COLLECTIVES}

@@ -27,7 +27,8 @@ from ppsolve.solver.views.figures import figure
 
 def check_command(
     instance_file: Annotated[
-        Path, argument("INSTANCE", "Instance, or a result that carries its own; - is stdin.")
+        Path,
+        argument("INSTANCE", "Instance, or a result that carries its own; - is stdin."),
     ],
     result_file: Annotated[
         Path | None,
@@ -39,7 +40,8 @@ def check_command(
     ] = None,
     fed: FedOrder = None,
     proves_bound: Annotated[
-        bool, flag("Prove the bound of the result again, as long as it takes.", "--bound")
+        bool,
+        flag("Prove the bound of the result again, as long as it takes.", "--bound"),
     ] = False,
     exact: opt.Exact = False,
     as_json: opt.Json = False,
@@ -67,7 +69,10 @@ def check_command(
             instance_file, result_file, exact=exact, proves_bound=proves_bound
         )
     if as_json:
-        found = [{"rule": v.rule, "message": v.message, "ops": list(v.ops)} for v in violations]
+        found = [
+            {"rule": v.rule, "message": v.message, "ops": list(v.ops)}
+            for v in violations
+        ]
         proof = {} if bound is None else {"bound": asdict(bound)}
         print_json({"valid": not violations, "violations": found} | proof)
     else:
@@ -100,7 +105,11 @@ def _has_no_schedule(data: Any, source: str) -> bool:
 
 
 def _refuted(bound: BoundCheck) -> str:
-    claim = "no schedule" if bound.claimed is None else f"none below {figure(bound.claimed)}"
+    claim = (
+        "no schedule"
+        if bound.claimed is None
+        else f"none below {figure(bound.claimed)}"
+    )
     return f"{claim} is claimed, but there is one of {figure(bound.better)}"
 
 
@@ -111,7 +120,9 @@ def _print(
         stdout_console().print(Text.assemble(*parts), soft_wrap=True)
 
     if bound is not None and bound.proved_by is not None:
-        claim = "no schedule" if bound.claimed is None else f"bound {figure(bound.claimed)}"
+        claim = (
+            "no schedule" if bound.claimed is None else f"bound {figure(bound.claimed)}"
+        )
         tell(f"{source}: {claim}, proved again by {bound.proved_by}")
     if violations:
         count = f"{len(violations)} violation" + ("s" if len(violations) > 1 else "")

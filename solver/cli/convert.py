@@ -44,7 +44,9 @@ group = typer.Typer(no_args_is_help=True, help="Convert other programs' files.")
 
 @group.command("visualizer")
 def convert_visualizer_command(
-    config: Annotated[str, argument("CONFIG", "JSON, or YAML if named .yml/.yaml; - is stdin.")],
+    config: Annotated[
+        str, argument("CONFIG", "JSON, or YAML if named .yml/.yaml; - is stdin.")
+    ],
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert a visualizer config to a pipeline instance.
@@ -57,9 +59,14 @@ def convert_visualizer_command(
 
 @group.command("pipefisher", short_help="PipeFisher's timelines to a K-FAC instance.")
 def convert_pipefisher_command(
-    files: Annotated[list[str], argument("FILES", "Timeline pickles, or folders of them.")],
+    files: Annotated[
+        list[str], argument("FILES", "Timeline pickles, or folders of them.")
+    ],
     allow_pickle: Annotated[
-        bool, flag("Read pickles, by a reader that runs nothing they name.", "--allow-pickle")
+        bool,
+        flag(
+            "Read pickles, by a reader that runs nothing they name.", "--allow-pickle"
+        ),
     ] = False,
     output: opt.TextOutput = "-",
 ) -> None:
@@ -78,10 +85,16 @@ def convert_pipefisher_command(
     write_text(output, instance_text(instance))
 
 
-@group.command("pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle.")
+@group.command(
+    "pipefisher-schedule", short_help="A refresh to PipeFisher's schedule pickle."
+)
 def convert_pipefisher_schedule_command(
-    result: Annotated[Path, argument("RESULT", "Result or heuristic entry (JSON); - is stdin.")],
-    output: Annotated[Path, value("FILE", "Pickle to write; - is stdout.", "--output", "-o")],
+    result: Annotated[
+        Path, argument("RESULT", "Result or heuristic entry (JSON); - is stdin.")
+    ],
+    output: Annotated[
+        Path, value("FILE", "Pickle to write; - is stdout.", "--output", "-o")
+    ],
     heuristic: Annotated[
         str | None, value("NAME", "Take this heuristic's schedule instead.")
     ] = None,
@@ -94,7 +107,9 @@ def convert_pipefisher_schedule_command(
     """
     check_writable(output, result)
 
-    labels, warnings = schedule_labels(read_json(result), source_name(result), heuristic)
+    labels, warnings = schedule_labels(
+        read_json(result), source_name(result), heuristic
+    )
     say(*(f"warning: {warning}" for warning in warnings))
     data = schedule_pickle(labels)
     if str(output) == "-":
@@ -103,9 +118,13 @@ def convert_pipefisher_schedule_command(
         write_bytes(output, data)
 
 
-@group.command("overlap-graph", short_help="A graph of collectives to an overlap instance.")
+@group.command(
+    "overlap-graph", short_help="A graph of collectives to an overlap instance."
+)
 def convert_overlap_graph_command(
-    graph: Annotated[str, argument("GRAPH", "Graph in program order (JSON); - is stdin.")],
+    graph: Annotated[
+        str, argument("GRAPH", "Graph in program order (JSON); - is stdin.")
+    ],
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert a graph of compute, collectives and waits to an overlap instance.
@@ -118,17 +137,23 @@ def convert_overlap_graph_command(
 
 @group.command("kineto-overlap", short_help="A profiled step to an overlap instance.")
 def convert_kineto_overlap_command(
-    files: Annotated[list[str], argument("TRACE", "Profiles of one rank, or folders of them.")],
+    files: Annotated[
+        list[str], argument("TRACE", "Profiles of one rank, or folders of them.")
+    ],
     output: opt.TextOutput = "-",
     result_out: Annotated[
-        Path | None, value("FILE", "Write the recorded order, as it runs without its gaps.")
+        Path | None,
+        value("FILE", "Write the recorded order, as it runs without its gaps."),
     ] = None,
     step: Annotated[
         int | None, value("N", "Number of the ProfilerStep [one of median length].")
     ] = None,
     prefetch: Annotated[
         str | None,
-        value("A,B", "Collectives that read no result of a kernel, e.g. all_gather of parameters."),
+        value(
+            "A,B",
+            "Collectives that read no result of a kernel, e.g. all_gather of parameters.",
+        ),
     ] = None,
 ) -> None:
     """Convert a step that the PyTorch profiler recorded of one rank to an overlap instance.
@@ -150,8 +175,12 @@ def convert_kineto_overlap_command(
 
 @group.command("torch-csv", short_help="PyTorch's schedule file to a schedule.")
 def convert_torch_csv_command(
-    file: Annotated[str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")],
-    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for, or a result of it.")],
+    file: Annotated[
+        str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")
+    ],
+    instance: Annotated[
+        Path, value("INSTANCE", "The pipeline that it is for, or a result of it.")
+    ],
     output: opt.TextOutput = "-",
     fed: FedOrder = None,
     exact: opt.Exact = False,
@@ -171,17 +200,25 @@ def convert_torch_csv_command(
         entry, most = convert_torch_csv(file, pipeline, order, claims, exact=exact)
     write_text(output, json_text(entry))
     unit, choice = pipeline.time_unit, open_choice(pipeline)
-    above = f"{most:.2%} above the optimum" + (f" with these {choice}" if choice else "")
+    above = f"{most:.2%} above the optimum" + (
+        f" with these {choice}" if choice else ""
+    )
     how = f"at most {above}" if entry.reason is None else f"infeasible: {entry.reason}"
     say(f"note: {pipeline.objective} {entry.value} {unit}, {how}")
 
 
 @group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")
 def convert_layout_command(
-    layout: Annotated[str, argument("LAYOUT", "Layout string, or a file that holds one.")],
+    layout: Annotated[
+        str, argument("LAYOUT", "Layout string, or a file that holds one.")
+    ],
     ranks: Annotated[int, value("P", "Pipeline ranks (pipeline size).", min=1)],
-    layers: Annotated[int | None, value("N", "Decoder layers that there must be.")] = None,
-    mtp_layers: Annotated[int | None, value("N", "Layers m that there must be.")] = None,
+    layers: Annotated[
+        int | None, value("N", "Decoder layers that there must be.")
+    ] = None,
+    mtp_layers: Annotated[
+        int | None, value("N", "Layers m that there must be.")
+    ] = None,
     times: Annotated[
         Path | None, value("FILE", "Times of layers (JSON): write an instance.")
     ] = None,
@@ -195,7 +232,9 @@ def convert_layout_command(
     the times of each layer, and "backward" be split as in an instance.
     """
     text, source = _text(layout)
-    check_writable(Path(output), *([times] if times else []), *([layout] if source else []))
+    check_writable(
+        Path(output), *([times] if times else []), *([layout] if source else [])
+    )
 
     with errors_in(source):
         found = parse_layout(text, ranks, num_layers=layers, mtp_layers=mtp_layers)
@@ -207,7 +246,9 @@ def convert_layout_command(
         write_text(output, instance_text(instance_of(found, given)))
 
 
-def _convert(read: Callable[[str], tuple[Instance, list[str]]], path: str, output: str) -> None:
+def _convert(
+    read: Callable[[str], tuple[Instance, list[str]]], path: str, output: str
+) -> None:
     check_writable(Path(output), path)
     instance, warnings = read(path)
     say(*(f"warning: {warning}" for warning in warnings))
@@ -238,6 +279,6 @@ def _split(layout: MegatronLayout) -> dict[str, object]:
     }
 
 
-group.command("trace", short_help="A recorded run to instances and recorded schedules.")(
-    convert_trace_command
-)
+group.command(
+    "trace", short_help="A recorded run to instances and recorded schedules."
+)(convert_trace_command)

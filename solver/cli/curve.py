@@ -40,9 +40,14 @@ def curve_command(
     file: opt.InstanceFile,
     capacity: Annotated[
         str | None,
-        value("FROM:TO:STEP", "Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8."),
+        value(
+            "FROM:TO:STEP",
+            "Capacities: amounts or multiples of p, as 0.5p:2p:0.125p or 4,6,8.",
+        ),
     ] = None,
-    microbatches: Annotated[str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")] = None,
+    microbatches: Annotated[
+        str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")
+    ] = None,
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds for all points.", least=0.1)
     ] = TIME_LIMIT,
@@ -77,7 +82,9 @@ def curve_command(
         )
     _write(found, output)
     if chart is not None:
-        drawn = figure_bytes(lambda: curve_figure(found, found.instance, 5.0), form, PAPER)
+        drawn = figure_bytes(
+            lambda: curve_figure(found, found.instance, 5.0), form, PAPER
+        )
         save(chart, drawn)
     if as_json or str(output) == "-":
         print_json(found.written())
@@ -92,13 +99,17 @@ def _one_of(given: dict[Over, str | None]) -> tuple[Over, str]:
     chosen = [(over, text) for over, text in given.items() if text is not None]
     if len(chosen) != 1:
         names = ", ".join(f"--{over}" for over in given)
-        raise InputError(f"expected exactly one of {names}, e.g. --capacity 0.5p:2p:0.125p")
+        raise InputError(
+            f"expected exactly one of {names}, e.g. --capacity 0.5p:2p:0.125p"
+        )
     return chosen[0]
 
 
 def _note(found: Curve | WhatIf, output: Path | None, *, quiet: bool) -> None:
     points: Sequence[SolvedPoint]
-    points, called = (found.points, "points") if isinstance(found, Curve) else (found.rows, "rows")
+    points, called = (
+        (found.points, "points") if isinstance(found, Curve) else (found.rows, "rows")
+    )
     _write(found, output)
     if not quiet:
         closed = sum(point.gap == 0 for point in points)
@@ -119,35 +130,53 @@ def _write(found: Curve | WhatIf, output: Path | None) -> None:
 class ChangeOptions:
     """The axes of `ppsolve.what_if`, as options."""
 
-    microbatches: Annotated[str | None, value("N,M", "Numbers of micro-batches.")] = None
+    microbatches: Annotated[str | None, value("N,M", "Numbers of micro-batches.")] = (
+        None
+    )
     slices: Annotated[
-        str | None, value("K,L", "Slices of each micro-batch: 1,8:balanced (8 equal forwards).")
+        str | None,
+        value("K,L", "Slices of each micro-batch: 1,8:balanced (8 equal forwards)."),
     ] = None
     capacity: Annotated[
-        str | None, value("C,D", "Capacities: amounts or multiples of p, as 4,1.5p or 1p:2p:0.5p.")
+        str | None,
+        value("C,D", "Capacities: amounts or multiples of p, as 4,1.5p or 1p:2p:0.5p."),
     ] = None
     placements: Annotated[
-        str | None, value("A,B", "Placements: linear,vshape,interleaved:4 (4 per device).")
+        str | None,
+        value("A,B", "Placements: linear,vshape,interleaved:4 (4 per device)."),
     ] = None
     recompute: Annotated[
         str | None,
-        value("A,B", "Who decides what is recomputed: none, all, stage, window, microbatch."),
+        value(
+            "A,B",
+            "Who decides what is recomputed: none, all, stage, window, microbatch.",
+        ),
     ] = None
-    comm: Annotated[str | None, value("xF", "Times of transfers and collectives: x0.5.")] = None
-    slow: Annotated[str | None, value("DxF", "A slow device: 2x1.5 for device 2.")] = None
-    fillers: Annotated[str | None, value("xF", "Times of fillers: x0 without, x2.")] = None
+    comm: Annotated[
+        str | None, value("xF", "Times of transfers and collectives: x0.5.")
+    ] = None
+    slow: Annotated[str | None, value("DxF", "A slow device: 2x1.5 for device 2.")] = (
+        None
+    )
+    fillers: Annotated[str | None, value("xF", "Times of fillers: x0 without, x2.")] = (
+        None
+    )
 
 
 @opt.with_option_groups
 def what_if_command(
     file: opt.InstanceFile,
     changes: ChangeOptions,
-    time_limit: Annotated[float, opt.time_limit("Wall seconds in all.", least=0.1)] = TIME_LIMIT,
+    time_limit: Annotated[
+        float, opt.time_limit("Wall seconds in all.", least=0.1)
+    ] = TIME_LIMIT,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    html: Annotated[Path | None, value("FILE", "Write the table as a page too.")] = None,
+    html: Annotated[
+        Path | None, value("FILE", "Write the table as a page too.")
+    ] = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Find what changes of a pipeline gain, one at a time and all together.

@@ -30,10 +30,12 @@ from ppsolve.solver.formats.torch_csv import DATA_ORDER
 class RuntimeOptions:
     """What only files of runtimes have."""
 
-    format: Annotated[str | None, value("NAME", "torch: compute_only or compute_comms.")] = None
-    replica: Annotated[int | None, value("R", "Take this replica of several, from 0.", min=0)] = (
-        None
-    )
+    format: Annotated[
+        str | None, value("NAME", "torch: compute_only or compute_comms.")
+    ] = None
+    replica: Annotated[
+        int | None, value("R", "Take this replica of several, from 0.", min=0)
+    ] = None
     data_order: Annotated[
         Path | None,
         value(
@@ -41,31 +43,47 @@ class RuntimeOptions:
             "Renumber micro-batches where needed; write which one stands at each index (JSON).",
         ),
     ] = None
-    layers: Annotated[str | None, value("N,N,...", "Layers of each stage; a plan has its own.")] = (
-        None
-    )
+    layers: Annotated[
+        str | None, value("N,N,...", "Layers of each stage; a plan has its own.")
+    ] = None
     model: Annotated[
         str | None,
-        value("LAYERS", "What these layers are, such as Et*10L; decoder layers by default."),
+        value(
+            "LAYERS",
+            "What these layers are, such as Et*10L; decoder layers by default.",
+        ),
     ] = None
     recompute: Annotated[
         str | None,
         value(
-            "N,N,...", "megatron, primus: layers of each stage that are recomputed in the backward."
+            "N,N,...",
+            "megatron, primus: layers of each stage that are recomputed in the backward.",
         ),
     ] = None
     offload_modules: Annotated[
         str | None,
-        value("NAME,...", "megatron: modules whose inputs are offloaded, such as core_attn."),
+        value(
+            "NAME,...",
+            "megatron: modules whose inputs are offloaded, such as core_attn.",
+        ),
     ] = None
     fsdp: Annotated[
-        bool, flag("torch, compute_comms: gather and drop parameters of each stage.", "--fsdp")
+        bool,
+        flag(
+            "torch, compute_comms: gather and drop parameters of each stage.", "--fsdp"
+        ),
     ] = False
 
     def settings(self, target: Target) -> Settings:
         """Return the settings for a runtime; raises InputError where it cannot have them."""
-        again = None if self.recompute is None else parse_counts(self.recompute, "--recompute")
-        settings = target.settings(self.format, fsdp=self.fsdp, model=self.model, recomputed=again)
+        again = (
+            None
+            if self.recompute is None
+            else parse_counts(self.recompute, "--recompute")
+        )
+        settings = target.settings(
+            self.format, fsdp=self.fsdp, model=self.model, recomputed=again
+        )
         if self.offload_modules is None:
             return settings
         if target.name != "megatron":
@@ -74,14 +92,17 @@ class RuntimeOptions:
 
     def given(self) -> dict[str, object]:
         """Return the values by option."""
-        return {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()}
+        return {
+            f"--{name.replace('_', '-')}": value for name, value in vars(self).items()
+        }
 
 
 @opt.with_option_groups
 def export_command(
     options: RuntimeOptions,
     result: Annotated[
-        str, argument("RESULT", "Result, heuristic entry, schedule or plan; - is stdin.")
+        str,
+        argument("RESULT", "Result, heuristic entry, schedule or plan; - is stdin."),
     ],
     to: Annotated[
         str,
@@ -93,9 +114,12 @@ def export_command(
     ],
     output: opt.TextOutput = "-",
     instance: Annotated[
-        Path | None, value("FILE", "Instance of what carries none: a schedule is checked.")
+        Path | None,
+        value("FILE", "Instance of what carries none: a schedule is checked."),
     ] = None,
-    heuristic: Annotated[str | None, value("NAME", "Take this heuristic's order instead.")] = None,
+    heuristic: Annotated[
+        str | None, value("NAME", "Take this heuristic's order instead.")
+    ] = None,
     beside: Annotated[
         list[str] | None,
         value("RESULT", "perfetto: show this schedule in the same trace; repeatable."),
@@ -108,11 +132,17 @@ def export_command(
 
     `--to perfetto` writes a trace for ui.perfetto.dev and chrome://tracing instead.
     """
-    inputs: list[str | Path] = [result, *(beside or []), *([instance] if instance else [])]
+    inputs: list[str | Path] = [
+        result,
+        *(beside or []),
+        *([instance] if instance else []),
+    ]
     check_writable(Path(output), *inputs)
     check_writable(options.data_order, *inputs, option=DATA_ORDER)
     if to in PICTURES:
-        refuse_given(options.given(), f"expected a runtime; {to} shows the schedule as it is")
+        refuse_given(
+            options.given(), f"expected a runtime; {to} shows the schedule as it is"
+        )
         files = [result, *(beside or [])]
         _export_picture(to, files, Path(output), instance, heuristic)
         return
@@ -124,12 +154,17 @@ def export_command(
     pipeline = None if instance is None else load_pipeline(instance, result)[0]
     try:
         data = read_json(result)
-        program = read_program(data, pipeline, heuristic=heuristic, replica=options.replica)
+        program = read_program(
+            data, pipeline, heuristic=heuristic, replica=options.replica
+        )
         program = in_data_order(program, may_permute=options.data_order is not None)
         program = program if counts is None else _split_as(program, counts)
         counts_of(program)
         settings = with_recomputed(program, settings, target.name)
-        notes = [*notes_on_modes(program, settings, target.name), *target.unsaid(program)]
+        notes = [
+            *notes_on_modes(program, settings, target.name),
+            *target.unsaid(program),
+        ]
         texts = target.files(program, settings, Path(output))
     except InputError as error:
         is_option = error.field is not None and error.field.startswith("--")
@@ -146,12 +181,18 @@ def export_command(
 def _split_as(program: RuntimeProgram, counts: tuple[int, ...]) -> RuntimeProgram:
     if program.layers not in {None, counts}:
         split = ",".join(map(str, program.layers or ()))
-        raise InputError(f"expected the split of the schedule, {split}", field="--layers")
+        raise InputError(
+            f"expected the split of the schedule, {split}", field="--layers"
+        )
     return replace(program, layers=counts)
 
 
 def _export_picture(
-    to: str, files: Sequence[str], output: Path, instance: Path | None, heuristic: str | None
+    to: str,
+    files: Sequence[str],
+    output: Path,
+    instance: Path | None,
+    heuristic: str | None,
 ) -> None:
     """Write the schedules of documents as one file of a viewer; `heuristic` is of the first."""
     if [*files, str(instance)].count("-") > 1:
@@ -175,4 +216,6 @@ def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
     if program.is_renumbered:
         first = ", ".join(map(str, program.microbatches[:8]))
         more = ", ..." if program.num_microbatches > 8 else ""
-        say(f"note: micro-batches are renumbered: 0, 1, 2, ... of the file are {first}{more}")
+        say(
+            f"note: micro-batches are renumbered: 0, 1, 2, ... of the file are {first}{more}"
+        )

@@ -31,7 +31,9 @@ def generate_command(
     output: opt.TextOutput = "-",
     seed: Annotated[int | None, Option(help="Draw from this seed.", min=0)] = None,
     random: Annotated[bool, flag("Draw times; seed 0 if none.", "--random")] = False,
-    profile: Annotated[Text, _text("Published times: 1.5b, 6.2b, zb-16x48-a ...")] = None,
+    profile: Annotated[
+        Text, _text("Published times: 1.5b, 6.2b, zb-16x48-a ...")
+    ] = None,
     name: Annotated[Text, _text("Name of the instance.")] = None,
     objective: Annotated[Text, _text("makespan or device_span.")] = None,
     time_unit: Annotated[Text, _text("Unit of all times.")] = None,
@@ -39,11 +41,20 @@ def generate_command(
         Text, _text("Devices, or a range 4..8.", "--devices", "--num-devices", "-p")
     ] = None,
     microbatches: Annotated[
-        Text, _text("Micro-batches, or a range.", "--microbatches", "--num-microbatches", "-m")
+        Text,
+        _text(
+            "Micro-batches, or a range.", "--microbatches", "--num-microbatches", "-m"
+        ),
     ] = None,
-    unequal: Annotated[Text, _text("Draw lengths of micro-batches: 0.6, or 0.6:normal.")] = None,
-    placement: Annotated[Text, _text("linear, interleaved, ..., or devices 0,1,1,0.")] = None,
-    stages_per_device: Annotated[int | None, Option(help="Stages of each device.")] = None,
+    unequal: Annotated[
+        Text, _text("Draw lengths of micro-batches: 0.6, or 0.6:normal.")
+    ] = None,
+    placement: Annotated[
+        Text, _text("linear, interleaved, ..., or devices 0,1,1,0.")
+    ] = None,
+    stages_per_device: Annotated[
+        int | None, Option(help="Stages of each device.")
+    ] = None,
     forward: Annotated[Text, _text("Forward.")] = None,
     backward: Annotated[Text, _text("Full backward.")] = None,
     backward_input: Annotated[Text, _text("Input-gradient backward.")] = None,
@@ -54,10 +65,13 @@ def generate_command(
     p2p_mode: Annotated[Text, _text("delay, link, nic or send_queue.")] = None,
     p2p_bytes: Annotated[Text, _text("Bytes of a transfer.")] = None,
     bandwidth: Annotated[Text, _text("Bytes per time unit.")] = None,
-    capacity: Annotated[Text, _text("Amount, list, 1.5p (activations), or none.")] = None,
+    capacity: Annotated[
+        Text, _text("Amount, list, 1.5p (activations), or none.")
+    ] = None,
     activation: Annotated[Text, _text("Of one micro-batch.")] = None,
     share: Annotated[
-        Text, _text("Share held until W ends.", "--share", "--released-by-backward-weight")
+        Text,
+        _text("Share held until W ends.", "--share", "--released-by-backward-weight"),
     ] = None,
     static: Annotated[Text, _text("Always in use, per stage.")] = None,
 ) -> None:
@@ -109,7 +123,9 @@ def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instan
         seed, profile = given.pop("seed"), given.pop("profile")
         options = read_options(given)
         if profile is not None and count > 1:
-            raise InputError("expected one instance of a profile: nothing of it is drawn")
+            raise InputError(
+                "expected one instance of a profile: nothing of it is drawn"
+            )
         if profile is not None:
             yield name, generate(profile=profile, **options)
             return
@@ -130,7 +146,9 @@ def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:
         raise InputError("expected options of `ppsolve generate`, got none")
     name = words.pop(0) if not words[0].startswith("-") else "recipe"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise InputError(f'expected a name of letters, digits, dots and dashes, got "{name}"')
+        raise InputError(
+            f'expected a name of letters, digits, dots and dashes, got "{name}"'
+        )
     own, words = _own_count(words)
     return name, own, _options(words)
 
@@ -141,7 +159,9 @@ def _own_count(words: list[str]) -> tuple[int | None, list[str]]:
     place = words.index("--count")
     value = words[place + 1] if place + 1 < len(words) else ""
     if not re.fullmatch(r"[1-9]\d{0,6}", value):
-        raise InputError(f'expected a whole number >= 1, got "{value}"', field="--count")
+        raise InputError(
+            f'expected a whole number >= 1, got "{value}"', field="--count"
+        )
     return int(value), words[:place] + words[place + 2 :]
 
 

@@ -22,16 +22,28 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.inputs import broadcast, parse_counts
 from ppsolve.solver.cli.options import argument, flag, value
-from ppsolve.solver.cli.output import Chart, check_outputs, deliver, stdout_console, write_chart
+from ppsolve.solver.cli.output import (
+    Chart,
+    check_outputs,
+    deliver,
+    stdout_console,
+    write_chart,
+)
 from ppsolve.solver.studies.goodput.fit import fit_goodput
 from ppsolve.solver.studies.goodput.model import GoodputModel, best_rows
 from ppsolve.solver.studies.goodput.search import BatchLimits
 from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.goodput import fit_report, goodput_chart, rows_table
 
-ParamsFile = Annotated[Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")]
-InitBatchSize = Annotated[float | None, value("N", "Batch size of efficiency 1.", min=0)]
-GradSqr = Annotated[float | None, value("X", "Squared norm of the mean gradient.", min=0)]
+ParamsFile = Annotated[
+    Path, argument("PARAMS", "Parameters, as `fit` writes them; - is stdin.")
+]
+InitBatchSize = Annotated[
+    float | None, value("N", "Batch size of efficiency 1.", min=0)
+]
+GradSqr = Annotated[
+    float | None, value("X", "Squared norm of the mean gradient.", min=0)
+]
 GradVar = Annotated[float | None, value("Y", "Variance of the gradient.", min=0)]
 Nodes = Annotated[str, value("LIST", "Nodes: 1,2,4 or 1-8.")]
 Replicas = Annotated[
@@ -94,7 +106,9 @@ def goodput_fit_command(
 def goodput_optimize_command(
     params: ParamsFile,
     replicas: Replicas,
-    max_batch_size: Annotated[int, value("N", "Largest batch over all replicas.", min=1)],
+    max_batch_size: Annotated[
+        int, value("N", "Largest batch over all replicas.", min=1)
+    ],
     nodes: Nodes = "1",
     min_per_replica: Annotated[
         int | None, value("N", "Least micro-batch of a replica [1].", min=1)
@@ -102,10 +116,15 @@ def goodput_optimize_command(
     max_per_replica: Annotated[
         int | None, value("N", "Largest micro-batch of a replica [none].", min=1)
     ] = None,
-    accumulation: Annotated[bool, flag("Allow accumulation steps.", "--accumulation")] = False,
+    accumulation: Annotated[
+        bool, flag("Allow accumulation steps.", "--accumulation")
+    ] = False,
     compat: Annotated[
         bool,
-        flag("The published search: 50 batch sizes, may exceed the largest batch.", "--compat"),
+        flag(
+            "The published search: 50 batch sizes, may exceed the largest batch.",
+            "--compat",
+        ),
     ] = False,
     init_batch_size: InitBatchSize = None,
     grad_sqr: GradSqr = None,
@@ -131,7 +150,9 @@ def goodput_optimize_command(
     _warn_of_guesses(params, not_fitted, allocations)
     least, per_replica = model.init_batch_size, (min_per_replica, max_per_replica)
     with about_options(OPTION_OF):
-        limits = BatchLimits.of(least, max_batch_size, per_replica, accumulation, compat)
+        limits = BatchLimits.of(
+            least, max_batch_size, per_replica, accumulation, compat
+        )
         rows = best_rows(model, allocations, limits)
     drawn = goodput_chart(model, rows, limits)
     write_chart(chart, drawn)
@@ -148,7 +169,10 @@ def goodput_optimize_command(
 
 
 def _read_model(
-    path: Path, grad_sqr: float | None, grad_var: float | None, init_batch_size: float | None
+    path: Path,
+    grad_sqr: float | None,
+    grad_var: float | None,
+    init_batch_size: float | None,
 ) -> tuple[GoodputModel, frozenset[str]]:
     """Read a model and the parameters not fitted; options replace what the file has or lacks."""
     document = load_params(path)

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ppsolve.models.documents.errors import InputError, PpsolveError, causes, is_interrupt
+from ppsolve.models.documents.errors import (
+    InputError,
+    PpsolveError,
+    causes,
+    is_interrupt,
+)
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
 
 if TYPE_CHECKING:
@@ -52,7 +57,9 @@ class GuardedGroup(TyperGroup):
             return super().invoke(ctx)
 
 
-_POSTPONED: ContextVar[list[PpsolveError] | None] = ContextVar("postponed", default=None)
+_POSTPONED: ContextVar[list[PpsolveError] | None] = ContextVar(
+    "postponed", default=None
+)
 
 STREAM_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing to a stream fails with: no space, or a terminal that has gone."""
@@ -115,7 +122,9 @@ def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
         say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
-        is_of_typer = isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "show")
+        is_of_typer = isinstance(error, (typer.Exit, typer.Abort)) or hasattr(
+            error, "show"
+        )
         if is_of_typer or _is_about_stream(error):
             raise
         if is_interrupt(error):
@@ -138,7 +147,9 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
     except InputError as error:
         if error.source != instance.name:
             raise
-        raise InputError(error.message, source=source_name(path), field=error.field) from None
+        raise InputError(
+            error.message, source=source_name(path), field=error.field
+        ) from None
 
 
 @contextmanager
@@ -154,7 +165,9 @@ def about_options(options: Mapping[str, str]) -> Iterator[None]:
         raise (error if option is None else error.about(option)) from None
 
 
-OUT_OF_MEMORY = "out of memory: allow more of it, or give fewer --workers or a smaller instance"
+OUT_OF_MEMORY = (
+    "out of memory: allow more of it, or give fewer --workers or a smaller instance"
+)
 
 _STARVED = re.compile(
     "bad_alloc|cannot allocate memory|failed to map segment|can't start new thread"
@@ -180,7 +193,11 @@ def _is_about_stream(error: Exception) -> bool:
     """Say if writing to stdout failed; files of a command are known by their names."""
     if isinstance(error, BrokenPipeError):
         return True
-    return isinstance(error, OSError) and not error.filename and error.errno in STREAM_FAILURES
+    return (
+        isinstance(error, OSError)
+        and not error.filename
+        and error.errno in STREAM_FAILURES
+    )
 
 
 def _report_internal(error: Exception, *, with_traceback: bool) -> None:
@@ -194,7 +211,9 @@ def _report_internal(error: Exception, *, with_traceback: bool) -> None:
 
 
 INTERRUPTS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
 )
 """Signals that ask a run to end, Ctrl-C first."""
 
@@ -235,7 +254,9 @@ def end_process(code: str | int | None) -> NoReturn:
 def say(*lines: str) -> None:
     """Write harmless lines to stderr, which nobody may be reading."""
     try:
-        sys.stderr.write("".join(printable(line, LONGEST_LINE) + "\n" for line in lines))
+        sys.stderr.write(
+            "".join(printable(line, LONGEST_LINE) + "\n" for line in lines)
+        )
         sys.stderr.flush()
     except OSError:
         return

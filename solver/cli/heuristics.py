@@ -12,7 +12,12 @@ from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file
 from ppsolve.solver.cli.inputs import warn_of_units
 from ppsolve.solver.cli.options import argument
-from ppsolve.solver.cli.output import check_writable, deliver, print_json, stdout_console
+from ppsolve.solver.cli.output import (
+    check_writable,
+    deliver,
+    print_json,
+    stdout_console,
+)
 from ppsolve.solver.cli.solving import refuse_not_applicable, simulate_entry
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.views.heuristics import applicable, catalogue
@@ -47,7 +52,9 @@ def heuristics_command(
         stdout_console().print(applicable(instance.name, known, obstacles))
 
 
-def _row(heuristic: Heuristic, number: int, obstacles: list[str | None] | None) -> dict[str, Any]:
+def _row(
+    heuristic: Heuristic, number: int, obstacles: list[str | None] | None
+) -> dict[str, Any]:
     names = ("name", "summary", "made_for", "needs", "source", "is_search")
     row = {name: getattr(heuristic, name) for name in names}
     if obstacles is not None:
@@ -78,5 +85,9 @@ def simulate_command(
     if used_stdout:
         return
     quiet = reporting.quiet
-    shown = entry_line(entry, instance.time_unit) if quiet else entry_report(instance, entry)
+    shown = (
+        entry_line(entry, instance.time_unit)
+        if quiet
+        else entry_report(instance, entry)
+    )
     stdout_console().print(shown, soft_wrap=quiet)

@@ -64,7 +64,9 @@ def open_choice(pipeline: PipelineInstance) -> str:
     return "layers" if pipeline.layers else "modes" if has_open_modes(pipeline) else ""
 
 
-def data_order(path: Path | None, pipeline: PipelineInstance, claims: Any) -> DataOrder | None:
+def data_order(
+    path: Path | None, pipeline: PipelineInstance, claims: Any
+) -> DataOrder | None:
     """Read the data order of a runtime's file; note how its indices and activations are taken.
 
     `path`: file of the data order.
@@ -97,7 +99,9 @@ def warn_of_units(instance: Instance, source: str) -> None:
     say(*(f"warning: {source}: {line}" for line in kind_of(instance).doubts(instance)))
 
 
-def note_rounding(error: float | None, unit: str, instance: Instance | None = None) -> None:
+def note_rounding(
+    error: float | None, unit: str, instance: Instance | None = None
+) -> None:
     """Say on stderr that times are rounded to ticks, if any are.
 
     `error`: most by which rounding makes the optimum longer.
@@ -131,7 +135,9 @@ def parse_counts(text: str, option: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", part.strip())
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            message = f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}"
+            message = (
+                f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}"
+            )
             raise InputError(message, field=option)
         first, last = int(found[1]), int(found[2] or found[1])
         if len(numbers) + last - first >= MOST_NUMBERS:
@@ -146,10 +152,16 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     Raises `InputError`: two lists of more than one number differ in length; names their
         options.
     """
-    lengths = {option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1}
+    lengths = {
+        option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1
+    }
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{option} has {length}" for option, length in lengths.items())
+        found = ", ".join(
+            f"{option} has {length}" for option, length in lengths.items()
+        )
         raise InputError(f"expected lists of one length or single numbers: {found}")
     rows = max(lengths.values(), default=1)
-    columns = (numbers * rows if len(numbers) == 1 else numbers for numbers in lists.values())
+    columns = (
+        numbers * rows if len(numbers) == 1 else numbers for numbers in lists.values()
+    )
     return zip(*columns, strict=True)

@@ -21,20 +21,32 @@ from ppsolve.solver.cli.guard import (
 )
 
 COMMANDS = {
-    "optimize": ("optimize", "Find the best schedule of an instance and prove how good it is."),
+    "optimize": (
+        "optimize",
+        "Find the best schedule of an instance and prove how good it is.",
+    ),
     "compare": ("optimize", "Compare heuristics with the best, many instances."),
     "bench": ("bench", "Solve many instances into one file that survives every kill."),
     "plan": ("plan", "Choose the configuration with the highest goodput."),
     "plan init": ("plan", "Write a plan request from the sizes of a model."),
     "simulate": ("heuristics", "Run one heuristic and report what it reaches."),
-    "heuristics": ("heuristics", "List heuristics: what each does, needs, and is from."),
+    "heuristics": (
+        "heuristics",
+        "List heuristics: what each does, needs, and is from.",
+    ),
     "check": ("check", "Check a schedule, list all violations."),
     "show": ("show", "Draw a schedule in the terminal, or as a picture for a paper."),
     "report": ("report", "Show results as one HTML page."),
-    "generate": ("generate", "Write a pipeline instance: by options, a profile, or at random."),
+    "generate": (
+        "generate",
+        "Write a pipeline instance: by options, a profile, or at random.",
+    ),
     "schema": ("schema", "Print the JSON Schema of an instance kind or of results."),
     "goodput": ("goodput", "Goodput of data-parallel jobs."),
-    "what-if": ("curve", "What changes gain: micro-batches, memory, placement, recomputing."),
+    "what-if": (
+        "curve",
+        "What changes gain: micro-batches, memory, placement, recomputing.",
+    ),
     "curve": ("curve", "Best makespan over memory or micro-batches."),
     "buckets": ("buckets", "Say which collectives of a program to merge."),
     "stress": ("stress", "Replay a schedule with random durations."),
@@ -81,7 +93,9 @@ class _LazyGroup(GuardedGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl(
+                [(name, summary) for name, (_, summary) in COMMANDS.items()]
+            )
 
 
 def _print_version(asked: bool) -> None:
@@ -108,7 +122,13 @@ def build() -> typer.Typer:
 
 def _root(
     version: Annotated[
-        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        Option(
+            "--version",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Exact schedules for distributed training: optimum, proven bound, heuristic gaps.

@@ -58,12 +58,16 @@ def optimize_command(
     fail_on_gap: opt.FailOnGap = None,
     start: Annotated[
         Path | None,
-        value("RESULT", "Begin with the schedule of this result; the answer is never worse."),
+        value(
+            "RESULT",
+            "Begin with the schedule of this result; the answer is never worse.",
+        ),
     ] = None,
     placements: Annotated[
         str | None,
         value(
-            "A,B", "Compare placements, the best first: linear,vshape,interleaved:4 (4 per device)."
+            "A,B",
+            "Compare placements, the best first: linear,vshape,interleaved:4 (4 per device).",
         ),
     ] = None,
 ) -> None:
@@ -79,7 +83,9 @@ def optimize_command(
     if placements is not None:
         refuse_given({"--start": start}, "expected no --placements with it")
         cases, shared = _on_placements(file, instance, placements, options)
-        raise typer.Exit(_finish(cases, shared, fail_on_gap, reporting, is_ranking=True))
+        raise typer.Exit(
+            _finish(cases, shared, fail_on_gap, reporting, is_ranking=True)
+        )
     with _about_start(start) as known:
         result = solve(file, instance, options, reporting, began=began, start=known)
     if not deliver(result, reporting.output, as_json=reporting.as_json):
@@ -91,7 +97,8 @@ def optimize_command(
 @opt.with_option_groups
 def compare_command(
     files: Annotated[
-        list[str], argument("FILE...", "Instances: files, quoted globs, directories; - is stdin.")
+        list[str],
+        argument("FILE...", "Instances: files, quoted globs, directories; - is stdin."),
     ],
     options: opt.SolveOptions,
     reporting: opt.Reporting,
@@ -132,7 +139,9 @@ def _about_start(path: Path | None) -> Iterator[Any]:
             raise
         # A task that takes no start names the instance, which is not what has to change.
         message, source = error.message, source_name(path)
-        raise InputError(message, source=source, field="start", longest=error.longest) from None
+        raise InputError(
+            message, source=source, field="start", longest=error.longest
+        ) from None
 
 
 def _cases(files: list[str]) -> list[NamedInstance]:
@@ -159,9 +168,13 @@ def _finish(
     if is_ranking:
         solved.sort(key=lambda pair: rank_of(pair[1]))
     if ExitCode.INTERRUPTED in codes:
-        done = sum(exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved)
+        done = sum(
+            exit_code(result) is not ExitCode.INTERRUPTED for _, result in solved
+        )
         say(f"interrupted; {len(cases) - done} of {len(cases)} not solved")
-    if not deliver([result for _, result in solved], reporting.output, as_json=reporting.as_json):
+    if not deliver(
+        [result for _, result in solved], reporting.output, as_json=reporting.as_json
+    ):
         _print(solved, reporting)
     return next(code for code in SEVERITY if code in codes)
 
@@ -179,9 +192,15 @@ def _solve_all(
         for number, case in enumerate(cases, 1):
             label = f"[{number}/{len(cases)}] {case.shown}" if len(cases) > 1 else ""
             try:
-                result = solve(case.path, case.instance, options, reporting, label=label)
+                result = solve(
+                    case.path, case.instance, options, reporting, label=label
+                )
             except Exception as error:
-                if isinstance(error, PpsolveError) or reporting.verbose or len(cases) == 1:
+                if (
+                    isinstance(error, PpsolveError)
+                    or reporting.verbose
+                    or len(cases) == 1
+                ):
                     raise
                 say(f"internal error: {case.shown}: {type(error).__name__}: {error}")
                 codes.add(ExitCode.INTERNAL)
@@ -197,17 +216,23 @@ def _solve_all(
 
 def _print(solved: list[Solved], reporting: opt.Reporting) -> None:
     console = stdout_console()
-    results = [result.model_copy(update={"instance": case.shown}) for case, result in solved]
+    results = [
+        result.model_copy(update={"instance": case.shown}) for case, result in solved
+    ]
     if reporting.quiet:
         for result in results:
             console.print(summary_line(result), soft_wrap=True)
         return
     if reporting.verbose or len(results) == 1:
         for result, (case, _) in zip(results, solved, strict=True):
-            console.print(report(result, verbose=reporting.verbose, instance=case.instance))
+            console.print(
+                report(result, verbose=reporting.verbose, instance=case.instance)
+            )
     if len(results) > 1:
         for result, (case, _) in zip(results, solved, strict=True):
             note_rounding(result.tick_error, result.time_unit, case.instance)
         console.print(
-            comparison(results, fold_names=any(c.shown != c.instance.name for c, _ in solved))
+            comparison(
+                results, fold_names=any(c.shown != c.instance.name for c, _ in solved)
+            )
         )

@@ -56,13 +56,17 @@ def time_limit(text: str, least: float = 0) -> Any:
 
 InstanceFile = Annotated[Path, argument("FILE", "Instance (JSON); - is stdin.")]
 FailOnGap = Annotated[
-    float | None, value("G", "Exit with 6 if the gap that remains exceeds G.", min=0, max=1)
+    float | None,
+    value("G", "Exit with 6 if the gap that remains exceeds G.", min=0, max=1),
 ]
-Deterministic = Annotated[bool, flag("Same input, same result: one worker.", "--deterministic")]
+Deterministic = Annotated[
+    bool, flag("Same input, same result: one worker.", "--deterministic")
+]
 Workers = Annotated[int | None, value("N", "Threads [all cores].", min=1)]
 Seed = Annotated[int, value("N", "Seed.", min=0, max=2**31 - 1)]
 Exact = Annotated[
-    bool, flag("Refuse times without a common tick; else they are rounded up.", "--exact")
+    bool,
+    flag("Refuse times without a common tick; else they are rounded up.", "--exact"),
 ]
 HeuristicName = Annotated[
     str,
@@ -78,14 +82,20 @@ GroupSize = Annotated[
 ]
 Json = Annotated[bool, flag("Print one JSON document on stdout.", "--json")]
 Output = Annotated[
-    Path | None, value("FILE", "Write the result (JSON) here; - is stdout.", "--output", "-o")
+    Path | None,
+    value("FILE", "Write the result (JSON) here; - is stdout.", "--output", "-o"),
 ]
-TextOutput = Annotated[str, value("FILE", "File to write; - is stdout.", "--output", "-o")]
+TextOutput = Annotated[
+    str, value("FILE", "File to write; - is stdout.", "--output", "-o")
+]
 Quiet = Annotated[bool, flag("No progress, one line.", "--quiet", "-q")]
 Verbose = Annotated[
     bool,
     flag(
-        "Every event, bound and reason; tracebacks.", "--verbose", "-v", callback=_remember_verbose
+        "Every event, bound and reason; tracebacks.",
+        "--verbose",
+        "-v",
+        callback=_remember_verbose,
     ),
 ]
 
@@ -111,17 +121,26 @@ class SolveOptions:
     time_limit: Annotated[
         float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")
     ] = 60.0
-    gap: Annotated[float, value("G", "Stop once (value - bound) / value <= G.", min=0, max=1)] = 0.0
+    gap: Annotated[
+        float, value("G", "Stop once (value - bound) / value <= G.", min=0, max=1)
+    ] = 0.0
     deterministic_limit: Annotated[
-        float | None, value("D", "Stop after this much deterministic time (reproducible).", min=0)
+        float | None,
+        value("D", "Stop after this much deterministic time (reproducible).", min=0),
     ] = None
     deterministic: Deterministic = False
     workers: Workers = None
     seed: Seed = 0
-    heuristics: Annotated[str | None, value("A,B", "Run only these heuristics [all].")] = None
+    heuristics: Annotated[
+        str | None, value("A,B", "Run only these heuristics [all].")
+    ] = None
     more_heuristics: Annotated[
         list[str] | None,
-        value("SPEC", "Run your own too: module:function or file.py:function.", "--heuristic"),
+        value(
+            "SPEC",
+            "Run your own too: module:function or file.py:function.",
+            "--heuristic",
+        ),
     ] = None
     exact: Exact = False
     robust: Annotated[
@@ -151,7 +170,11 @@ class SolveOptions:
     ] = None
     params: Annotated[
         list[str] | None,
-        value("PATH=X", "Set a budget of the search; docs/budgets.md lists them.", "--param"),
+        value(
+            "PATH=X",
+            "Set a budget of the search; docs/budgets.md lists them.",
+            "--param",
+        ),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
@@ -162,7 +185,11 @@ class SolveOptions:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         own = own_specs(self.more_heuristics or ())
         names = split_names(self.heuristics)
-        return given | {"heuristics": names, "more_heuristics": own, "params": self._budgets()}
+        return given | {
+            "heuristics": names,
+            "more_heuristics": own,
+            "params": self._budgets(),
+        }
 
     def _budgets(self) -> dict[str, float] | None:
         if not self.params:
@@ -181,7 +208,9 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command every field of its dataclass parameters as an option, behind its own."""
     hints = get_type_hints(command, include_extras=True)
     groups = {
-        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
+        name: hint
+        for name, hint in hints.items()
+        if isinstance(hint, type) and is_dataclass(hint)
     }
     taken = signature(command).parameters.items()
     defaults = {name: one.default for name, one in taken if name not in groups}
@@ -211,7 +240,9 @@ def split_names(names: str | None) -> list[str] | None:
         return None
     from ppsolve.solver.api.registry import find_heuristic
 
-    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    wanted = list(
+        dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
+    )
     if not wanted:
         raise InputError("expected at least one name", field="--heuristics")
     with errors_about("--heuristics"):
@@ -227,7 +258,9 @@ def own_specs(specs: Iterable[str]) -> list[str]:
     for spec in specs:
         with errors_about("--heuristic"):
             if not is_spec(spec):
-                raise InputError(f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names')
+                raise InputError(
+                    f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names'
+                )
             found.append(find_heuristic(spec).name)
     return found
 

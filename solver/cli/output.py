@@ -13,7 +13,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import destination, is_read_only, source_name, write_bytes
+from ppsolve.models.documents.files import (
+    destination,
+    is_read_only,
+    source_name,
+    write_bytes,
+)
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
@@ -22,11 +27,14 @@ from ppsolve.solver.views.line_chart import LineChart, chart_bytes, chart_format
 from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimmedFile
 
 Chart = Annotated[
-    Path | None, value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib).")
+    Path | None,
+    value("FILE", "Draw the chart here too: .png or .svg (needs matplotlib)."),
 ]
 
 
-def check_writable(output: Path | None, *inputs: str | Path, option: str = "--output") -> None:
+def check_writable(
+    output: Path | None, *inputs: str | Path, option: str = "--output"
+) -> None:
     """Refuse an output file that could not be written in the end, before any work is done.
 
     `output`: the file; ``-`` and None are stdout.
@@ -64,7 +72,9 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
         check_writable(path, *inputs, option=option)
         other = taken.setdefault(destination(path).absolute(), option)
         if other != option:
-            raise InputError(f"{other} writes there too", source=str(path), field=option)
+            raise InputError(
+                f"{other} writes there too", source=str(path), field=option
+            )
     chart = outputs.get("--chart")
     if chart is not None:
         chart_format(chart)
@@ -128,7 +138,9 @@ def json_text(document: Document) -> str:
         return plain_json(json.dumps(document, indent=2)) + "\n"
     if not isinstance(document, list):
         return document_text(document)
-    return plain_json("[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n")
+    return plain_json(
+        "[" + ",\n ".join(item.model_dump_json() for item in document) + "]\n"
+    )
 
 
 def print_json(data: object) -> None:
@@ -183,7 +195,9 @@ def write_chart(path: Path | None, chart: LineChart | None) -> None:
 def stdout_console(width: int | None = None) -> TerminalConsole:
     """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
     if width is not None and width > MAX_WIDTH:
-        raise InputError(f"expected at most {MAX_WIDTH} columns, got {width}", field="--width")
+        raise InputError(
+            f"expected at most {MAX_WIDTH} columns, got {width}", field="--width"
+        )
     console = TerminalConsole(width=width)
     if not console.is_terminal:
         console.file = TrimmedFile(console.file)  # type: ignore[assignment]

@@ -60,14 +60,24 @@ class PlanOptions:
     ] = 12
     gap: Annotated[
         float,
-        value("G", "Leave configurations that may be better by at most this share.", min=0, max=1),
+        value(
+            "G",
+            "Leave configurations that may be better by at most this share.",
+            min=0,
+            max=1,
+        ),
     ] = 0.0
     runtime: Annotated[
         str | None,
-        value("NAME", "Only what this runtime runs, as of optimize: megatron, torch, ...", "--for"),
+        value(
+            "NAME",
+            "Only what this runtime runs, as of optimize: megatron, torch, ...",
+            "--for",
+        ),
     ] = None
     exhaustive: Annotated[
-        bool, flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive")
+        bool,
+        flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive"),
     ] = False
     deterministic: opt.Deterministic = False
     workers: opt.Workers = None
@@ -104,7 +114,9 @@ def plan_command(
     write_chart(chart, plan_chart(plan))
     if not deliver(plan, reporting.output, as_json=reporting.as_json):
         quiet, verbose = reporting.quiet, reporting.verbose
-        shown = plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
+        shown = (
+            plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
+        )
         stdout_console().print(shown, soft_wrap=quiet)
     raise typer.Exit(_exit_code(plan))
 
@@ -112,7 +124,9 @@ def plan_command(
 def _plan(path: Path, options: PlanOptions, reporting: opt.Reporting) -> Plan:
     request = load_request(path)
     limit, quiet, everything = options.time_limit, reporting.quiet, reporting.verbose
-    shown = plan_progress(request.name, time_limit=limit, quiet=quiet, everything=everything)
+    shown = plan_progress(
+        request.name, time_limit=limit, quiet=quiet, everything=everything
+    )
     with _about_request(path), shown as listener:
         return api.plan(request, on_progress=listener, **vars(options))
 
@@ -128,7 +142,9 @@ def _about_request(path: Path) -> Iterator[None]:
         raise error.located(source_name(path)) from None
 
 
-def _write_winner(plan: Plan, instance_out: Path | None, result_out: Path | None) -> None:
+def _write_winner(
+    plan: Plan, instance_out: Path | None, result_out: Path | None
+) -> None:
     """Write the winner's instance and its result; says so where there is no winner."""
     for path, document in ((instance_out, plan.instance), (result_out, plan.result)):
         if path is not None and document is None:
@@ -161,7 +177,9 @@ def plan_init_command(
     node_bandwidth: Annotated[
         str | None, value("X", "Bytes/s of a device between nodes, 25GB/s.")
     ] = None,
-    devices_per_node: Annotated[int | None, value("X", "Of them in a node [all].")] = None,
+    devices_per_node: Annotated[
+        int | None, value("X", "Of them in a node [all].")
+    ] = None,
     latency: Annotated[
         float, value("X", "Microseconds of a transfer [0].", show_default=False)
     ] = 0.0,
@@ -207,5 +225,7 @@ def _sizes(given: dict[str, Any]) -> Iterator[Sizes]:
             given[name] = parse_number(given[name], units[name])
     ways = map(str.strip, given["recompute"].split(","))
     with about_options({name: option_of(name) for name in Sizes.model_fields}):
-        for shared, how in product(dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)):
+        for shared, how in product(
+            dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)
+        ):
             yield Sizes.parse(given | {"tensor_parallel": shared, "recompute": how})

@@ -24,10 +24,15 @@ from ppsolve.solver.views.what_if import what_if_section
 
 
 def report_command(
-    files: Annotated[list[Path], argument("RESULT...", "Results, plans or what-ifs (JSON).")],
-    output: Annotated[Path, value("FILE", "Page to write; - is stdout.", "--output", "-o")],
+    files: Annotated[
+        list[Path], argument("RESULT...", "Results, plans or what-ifs (JSON).")
+    ],
+    output: Annotated[
+        Path, value("FILE", "Page to write; - is stdout.", "--output", "-o")
+    ],
     heuristic: Annotated[
-        list[str] | None, value("NAME", "Also show this heuristic of each result; repeatable.")
+        list[str] | None,
+        value("NAME", "Also show this heuristic of each result; repeatable."),
     ] = None,
 ) -> None:
     """Show results as one HTML page that works without a network.
@@ -69,7 +74,9 @@ def _expect_result(data: Any, source: str) -> None:
     raise InputError("expected a result, a plan or a what-if", source=source)
 
 
-def _winner(data: dict[str, Any], source: str, heuristics: list[str]) -> list[PageSchedule]:
+def _winner(
+    data: dict[str, Any], source: str, heuristics: list[str]
+) -> list[PageSchedule]:
     if data.get("instance") is None or data.get("result") is None:
         return []
     carried = {**data["result"], CARRIED: data["instance"]}

@@ -65,7 +65,12 @@ def _any_instance() -> dict[str, Any]:
     return {"title": "ppsolve instance", **schema}
 
 
-LIMITS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+LIMITS = {
+    "ge": "minimum",
+    "le": "maximum",
+    "gt": "exclusiveMinimum",
+    "lt": "exclusiveMaximum",
+}
 """What pydantic calls the limits of numbers behind a validator of our own, and JSON Schema."""
 
 
@@ -76,6 +81,8 @@ def _with_limits(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
-        LIMITS.get(key, key) if isinstance(value, int | float) else key: _with_limits(value)
+        LIMITS.get(key, key) if isinstance(value, int | float) else key: _with_limits(
+            value
+        )
         for key, value in schema.items()
     }

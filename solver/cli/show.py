@@ -36,7 +36,11 @@ from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import check_outputs, stdout_console
-from ppsolve.solver.cli.solving import print_order, refuse_not_applicable, simulate_entry
+from ppsolve.solver.cli.solving import (
+    print_order,
+    refuse_not_applicable,
+    simulate_entry,
+)
 from ppsolve.solver.formats.program import winner_in
 from ppsolve.solver.views.curve import curve_report
 from ppsolve.solver.views.drawings import ANY, Drawn, drawing_of, drawn_on, title_of
@@ -62,12 +66,16 @@ class Given:
     source: str = ""  # name of the file of `data` or of a study in errors
     curve: Curve | None = None
     what_if: WhatIf | None = None
-    entry: HeuristicEntry | None = None  # what a heuristic has just made of the instance
+    entry: HeuristicEntry | None = (
+        None  # what a heuristic has just made of the instance
+    )
 
     @cached_property
     def owner(self) -> Result | HeuristicEntry | None:
         """The result or heuristic's entry, None for a bare schedule."""
-        return self.entry or (None if self.data is None else owner_in(self.data, self.source))
+        return self.entry or (
+            None if self.data is None else owner_in(self.data, self.source)
+        )
 
     @cached_property
     def document(self) -> ScheduleDocument:
@@ -91,7 +99,9 @@ def read_given(files: list[Path]) -> Given:
         data, source = read_json(file), source_name(file)
         whole = _whole(data, source)
         if whole is not None and len(files) > 1:
-            raise InputError("expected this file alone, it needs no other", source=source)
+            raise InputError(
+                "expected this file alone, it needs no other", source=source
+            )
         given = whole or _with(given, data, source)
     return given
 
@@ -114,7 +124,9 @@ def _whole(data: Any, source: str) -> Given | None:
 def _with(given: Given, data: Any, source: str) -> Given:
     if is_result(data):
         if given.data is not None:
-            raise InputError("expected an instance, this is a second result", source=source)
+            raise InputError(
+                "expected an instance, this is a second result", source=source
+            )
         return replace(given, data=data, source=source)
     if given.instance is not None:
         raise InputError("expected a result (with a schedule) here", source=source)
@@ -134,7 +146,9 @@ class FigureKind(StrEnum):
 
 def picture_file(kind: str) -> Any:
     """Return the option of the file that a picture of a format goes to."""
-    help_text = f"Draw a picture into this {kind.upper()} file instead (needs matplotlib)."
+    help_text = (
+        f"Draw a picture into this {kind.upper()} file instead (needs matplotlib)."
+    )
     return value("FILE", help_text, f"--{kind}")
 
 
@@ -155,7 +169,11 @@ class WantedPictures:
     def check(self, *inputs: Path) -> None:
         """Raise InputError, naming the option, if they could not be drawn or written in the end."""
         if not self.is_any:
-            given = {"--picture": self.picture, "--title": self.title, "--inches": self.inches}
+            given = {
+                "--picture": self.picture,
+                "--title": self.title,
+                "--inches": self.inches,
+            }
             refuse_given(given, "expected --png, --svg or --pdf FILE beside it")
             return
         if self.inches is not None and not 2 <= self.inches <= 40:
@@ -167,7 +185,11 @@ class WantedPictures:
     def write(self, draw: Callable[[], Figure]) -> None:
         """Write every file, each whole or not at all; `draw` returns the figure."""
         # All are drawn before any is written, so that a figure that fails leaves nothing behind.
-        made = {path: figure_bytes(draw, kind, PAPER) for kind, path in self.files.items() if path}
+        made = {
+            path: figure_bytes(draw, kind, PAPER)
+            for kind, path in self.files.items()
+            if path
+        }
         for path, data in made.items():
             write_bytes(path, data)
 
@@ -175,11 +197,17 @@ class WantedPictures:
 def show_command(
     files: Annotated[
         list[Path],
-        argument("INSTANCE [RESULT]", "Instance and its result, one of them, or a study."),
+        argument(
+            "INSTANCE [RESULT]", "Instance and its result, one of them, or a study."
+        ),
     ],
-    heuristic: Annotated[str | None, value("NAME", "Draw what this heuristic does.")] = None,
+    heuristic: Annotated[
+        str | None, value("NAME", "Draw what this heuristic does.")
+    ] = None,
     group_size: opt.GroupSize = None,
-    links: Annotated[bool, flag("Also draw links and comm streams.", "--links")] = False,
+    links: Annotated[
+        bool, flag("Also draw links and comm streams.", "--links")
+    ] = False,
     first: Annotated[float, value("T", "Draw from here.", "--from", min=0)] = 0.0,
     last: Annotated[float | None, value("T", "Draw up to here.", "--to", min=0)] = None,
     order: Annotated[
@@ -189,7 +217,9 @@ def show_command(
             "--order",
         ),
     ] = False,
-    width: Annotated[int | None, value("N", "Columns [the terminal's].", min=40)] = None,
+    width: Annotated[
+        int | None, value("N", "Columns [the terminal's].", min=40)
+    ] = None,
     png: Annotated[Path | None, picture_file("png")] = None,
     svg: Annotated[Path | None, picture_file("svg")] = None,
     pdf: Annotated[Path | None, picture_file("pdf")] = None,
@@ -200,10 +230,14 @@ def show_command(
             "result."
         ),
     ] = None,
-    title: Annotated[str | None, value("TEXT", 'First line; "" for no lines above.')] = None,
+    title: Annotated[
+        str | None, value("TEXT", 'First line; "" for no lines above.')
+    ] = None,
     inches: Annotated[
         float | None,
-        value("W", "Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve]."),
+        value(
+            "W", "Width: 7 for a page [gantt, memory], 3.4 for a column [gaps, curve]."
+        ),
     ] = None,
     exact: opt.Exact = False,
     verbose: opt.Verbose = False,
@@ -215,7 +249,9 @@ def show_command(
     heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve,
     `show WHAT-IF` the table.
     """
-    wanted = WantedPictures({"png": png, "svg": svg, "pdf": pdf}, picture, title, inches)
+    wanted = WantedPictures(
+        {"png": png, "svg": svg, "pdf": pdf}, picture, title, inches
+    )
     wanted.check(*files)
     given = read_given(files)
     window = (first, None if last == inf else last)
@@ -236,19 +272,27 @@ def show_command(
             console.print(_view(given, frame, exact=exact))
 
 
-def _simulated(given: Given, name: str, *, group_size: int | None, exact: bool) -> Given:
+def _simulated(
+    given: Given, name: str, *, group_size: int | None, exact: bool
+) -> Given:
     """Add what a heuristic makes of the instance, as if it were a result."""
     assert given.instance is not None
     with about_file(given.instance, given.instance_source):
         entry = simulate_entry(given.instance, name, group_size=group_size, exact=exact)
     refuse_not_applicable(entry)
     source = f"{given.instance_source}, {entry.name}"
-    return replace(given, data=entry.model_dump(mode="json"), source=source, entry=entry)
+    return replace(
+        given, data=entry.model_dump(mode="json"), source=source, entry=entry
+    )
 
 
 def _with_carried(given: Given) -> Given:
     """Take the instance that a result carries, if there is no other one."""
-    if given.instance is not None or given.data is None or given.data.get(CARRIED) is None:
+    if (
+        given.instance is not None
+        or given.data is None
+        or given.data.get(CARRIED) is None
+    ):
         return given
     try:
         instance = instance_in(given.data, given.source)
@@ -264,8 +308,13 @@ def _figure(
 ) -> Callable[[], Figure]:
     """Return the function that draws the wanted picture."""
     if given.what_if is not None:
-        raise InputError("expected a result or a curve, a what-if is a table; try ppsolve report")
-    curve, result = given.curve, given.owner if isinstance(given.owner, Result) else None
+        raise InputError(
+            "expected a result or a curve, a what-if is a table; try ppsolve report"
+        )
+    curve, result = (
+        given.curve,
+        given.owner if isinstance(given.owner, Result) else None,
+    )
     picture = wanted.picture or _usual(curve, result)
     if (picture is FigureKind.CURVE) is not (curve is not None):
         held = "a curve" if curve is not None else "no curve"
@@ -276,11 +325,15 @@ def _figure(
         return partial(plot.curve, curve, **sizes)
     if picture is FigureKind.GAPS:
         if result is None:
-            raise InputError("expected a result with heuristics", field="--picture gaps")
+            raise InputError(
+                "expected a result with heuristics", field="--picture gaps"
+            )
         return partial(plot.gaps, result, **sizes)
     drawn = _drawn(given, frame, exact=exact)
     if drawn is None:
-        raise InputError("expected a RESULT or --heuristic NAME beside it to draw a schedule")
+        raise InputError(
+            "expected a RESULT or --heuristic NAME beside it to draw a schedule"
+        )
     has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
     return partial(schedule_figure, drawn, wanted.title, inches, has_rows=has_rows)
 
@@ -328,9 +381,13 @@ def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) 
     first, last = window
     if last is not None and last <= first:
         least, got = figures(first, last)
-        raise InputError(f"expected more than --from ({least}), got {got}", field="--to")
+        raise InputError(
+            f"expected more than --from ({least}), got {got}", field="--to"
+        )
     if heuristic is not None and given.instance is None:
-        raise InputError("a heuristic needs an instance, not a result", field="--heuristic")
+        raise InputError(
+            "a heuristic needs an instance, not a result", field="--heuristic"
+        )
     if heuristic is not None and given.data is not None:
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
@@ -340,7 +397,9 @@ def _print_order(given: Given) -> None:
         message = f"expected an overlap or pipeline instance, this is of kind {given.instance.kind}"
         raise InputError(message, source=given.instance_source, field="--order")
     if given.data is None:
-        raise InputError("expected a RESULT or --heuristic NAME beside it", field="--order")
+        raise InputError(
+            "expected a RESULT or --heuristic NAME beside it", field="--order"
+        )
     print_order(given.owner, given.source)
     _warn_of_reason(given.entry)
 
@@ -349,7 +408,9 @@ def _note_ticks(problem: Problem, instance: Instance) -> None:
     note_rounding(problem.scale.time(problem.tick_error), problem.scale.unit, instance)
 
 
-def _checked(instance: Instance, given: Given, frame: ViewOptions, *, exact: bool) -> Drawn:
+def _checked(
+    instance: Instance, given: Given, frame: ViewOptions, *, exact: bool
+) -> Drawn:
     """Return the schedule of a known instance, with a warning where it breaks a rule."""
     entry = given.entry
     if entry is not None and entry.schedule is None:
@@ -362,9 +423,13 @@ def _checked(instance: Instance, given: Given, frame: ViewOptions, *, exact: boo
     _note_ticks(drawn.shown.problem, instance)
     _warn_of_reason(entry)
     if entry is None:
-        violations = violations or kind_of(instance).check(instance, given.data, exact=exact)
+        violations = violations or kind_of(instance).check(
+            instance, given.data, exact=exact
+        )
     if entry is None and violations:
-        say(f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)")
+        say(
+            f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)"
+        )
     warning = drawn.drawing.warning(drawn.shown)
     if warning is not None:
         say(f"warning: {given.source}: {warning}")

@@ -7,7 +7,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+    StopReason,
+)
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance

@@ -28,11 +28,16 @@ def stress_command(
     ] = None,
     trace: Annotated[
         list[str] | None,
-        value("FILE", "A recorded run that tells the jitter of each kind of op; repeatable."),
+        value(
+            "FILE",
+            "A recorded run that tells the jitter of each kind of op; repeatable.",
+        ),
     ] = None,
     slow: Annotated[
         list[str] | None,
-        value("DEVICE=FACTOR", "A device whose ops take FACTOR times longer; repeatable."),
+        value(
+            "DEVICE=FACTOR", "A device whose ops take FACTOR times longer; repeatable."
+        ),
     ] = None,
     instance: Annotated[
         Path | None, value("FILE", "Instance of a result that carries none.")

@@ -31,16 +31,26 @@ from ppsolve.solver.cli.output import (
 )
 from ppsolve.solver.formats.detect import files_of, read_trace
 from ppsolve.solver.formats.table import write_table
-from ppsolve.solver.studies.traces.diagnosis.diagnose import TIME_LIMIT, changed_instance, diagnose
+from ppsolve.solver.studies.traces.diagnosis.diagnose import (
+    TIME_LIMIT,
+    changed_instance,
+    diagnose,
+)
 from ppsolve.solver.studies.traces.diagnosis.verdict import Diagnosis
 from ppsolve.solver.studies.traces.fits import fit, kept_steps, unusual_steps
-from ppsolve.solver.studies.traces.replay import RecordedStep, median_instance, recorded_step
+from ppsolve.solver.studies.traces.replay import (
+    RecordedStep,
+    median_instance,
+    recorded_step,
+)
 from ppsolve.solver.views.diagnosis import diagnosis_report
 
 if TYPE_CHECKING:
     from ppsolve.solver.views.page.schedules import PageSchedule
 
-Format = Annotated[str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")]
+Format = Annotated[
+    str, value("NAME", "auto, kineto, megatron, straggler or table (CSV, JSONL).")
+]
 Tolerance = Annotated[
     float | None,
     value(
@@ -61,16 +71,22 @@ Capacity = Annotated[
 
 
 def convert_trace_command(
-    files: Annotated[list[str], argument("FILES", "Files of one run, or folders of them.")],
+    files: Annotated[
+        list[str], argument("FILES", "Files of one run, or folders of them.")
+    ],
     output: Annotated[
-        str, value("PATH", "Folder; file with --median, --table or --change.", "--output", "-o")
+        str,
+        value(
+            "PATH", "Folder; file with --median, --table or --change.", "--output", "-o"
+        ),
     ],
     format: Format = "auto",
     median: Annotated[
         bool, flag("Write one instance: medians by stage and kind of op.", "--median")
     ] = False,
     table: Annotated[
-        bool, flag("Write the ops as a table: CSV for .csv, else JSON Lines.", "--table")
+        bool,
+        flag("Write the ops as a table: CSV for .csv, else JSON Lines.", "--table"),
     ] = False,
     change: Annotated[
         str | None,
@@ -90,7 +106,9 @@ def convert_trace_command(
     take. Warnings, time that no op explains, and unusual steps go to stderr.
     """
     if median + table + (change is not None) > 1:
-        raise InputError("expected either --median or --table or --change", field="--table")
+        raise InputError(
+            "expected either --median or --table or --change", field="--table"
+        )
     if capacity is not None and change is None:
         raise InputError("expected --change beside it", field="--capacity")
     room = _capacities(capacity)
@@ -117,7 +135,9 @@ def convert_trace_command(
     say(*(f"warning: {warning}" for warning in _warnings(trace)))
     shares = trace.notes.unexplained
     if shares:
-        text = ", ".join(f"{rank} {100 * share:.1f} %" for rank, share in shares.items())
+        text = ", ".join(
+            f"{rank} {100 * share:.1f} %" for rank, share in shares.items()
+        )
         say(f"note: time that no op explains: {text}")
 
 
@@ -129,13 +149,17 @@ def _nanoseconds(tolerance: float | None) -> int | None:
     if tolerance is None:
         return None
     if not 0 <= tolerance <= 3600:
-        raise InputError(f"expected seconds from 0 to 3600, got {tolerance:g}", field="--tolerance")
+        raise InputError(
+            f"expected seconds from 0 to 3600, got {tolerance:g}", field="--tolerance"
+        )
     return round(tolerance * 1e9)
 
 
 def _median_text(trace: Trace, output: str) -> str:
     fits = fit(trace)
-    jitter = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items())
+    jitter = ", ".join(
+        f"{kind} {100 * share:.1f} %" for kind, share in fits.jitter.items()
+    )
     notes = (*fits.warnings, f"jitter (coefficient of variation): {jitter}")
     say(*(f"note: {note}" for note in notes))
     return instance_text(median_instance(trace, fits, _name_of(output)))
@@ -167,7 +191,9 @@ def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:
 
 
 def diagnose_command(
-    files: Annotated[list[str], argument("TRACE", "Files of one run, or folders of them.")],
+    files: Annotated[
+        list[str], argument("TRACE", "Files of one run, or folders of them.")
+    ],
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds in all, shared by the steps.")
     ] = TIME_LIMIT,
@@ -176,7 +202,9 @@ def diagnose_command(
     capacity: Capacity = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
-    html: Annotated[Path | None, value("FILE", "Write the verdict as a page here.")] = None,
+    html: Annotated[
+        Path | None, value("FILE", "Write the verdict as a page here.")
+    ] = None,
 ) -> None:
     """Say how far from optimal a recorded run was, and what would help.
 
@@ -206,17 +234,32 @@ def diagnose_command(
         console.print(diagnosis_report(found))
         if commands:
             console.print(Text("\nNext", "bold"))
-            console.print(*(f"  {printable(line)}" for line in commands), sep="\n", soft_wrap=True)
+            console.print(
+                *(f"  {printable(line)}" for line in commands), sep="\n", soft_wrap=True
+            )
 
 
-def _commands(found: Diagnosis, files: list[str], options: Mapping[str, object]) -> list[str]:
+def _commands(
+    found: Diagnosis, files: list[str], options: Mapping[str, object]
+) -> list[str]:
     """Return the commands that make and solve the instance of the change that saves most."""
     if found.best is None:
         return []
     change = found.best.change.replace(" ", "-")
     given = [str(part) for option in options.items() for part in option]
-    convert = ["convert", "trace", *files, *given, "--change", change, "-o", f"{change}.json"]
-    one = ["--replica", "0", "--data-order", "order.json"] if change == "exchange" else []
+    convert = [
+        "convert",
+        "trace",
+        *files,
+        *given,
+        "--change",
+        change,
+        "-o",
+        f"{change}.json",
+    ]
+    one = (
+        ["--replica", "0", "--data-order", "order.json"] if change == "exchange" else []
+    )
     commands = (
         convert,
         ["optimize", f"{change}.json", "-o", "best.json"],
@@ -225,7 +268,9 @@ def _commands(found: Diagnosis, files: list[str], options: Mapping[str, object])
     return [shlex.join(["ppsolve", *words]) for words in commands]
 
 
-def _typical(trace: Trace, found: Diagnosis, tolerance: int | None) -> list[PageSchedule]:
+def _typical(
+    trace: Trace, found: Diagnosis, tolerance: int | None
+) -> list[PageSchedule]:
     """Return the recorded schedule of a typical step and its slowest replica, to be drawn."""
     from ppsolve.solver.views.page.schedules import read_shown
 
@@ -243,6 +288,8 @@ def _capacities(text: str | None) -> list[int] | None:
         return None
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and len(word) <= 9 and int(word) for word in words):
-        message = f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"'
+        message = (
+            f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"'
+        )
         raise InputError(message, field="--capacity")
     return [int(word) for word in words]

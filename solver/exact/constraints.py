@@ -57,7 +57,9 @@ class Constraints:
 
     def _precedences(self) -> Iterator[None]:
         start = self.variables.start
-        for number, (delay, before, after) in enumerate(longest_delays(self.implied.full)):
+        for number, (delay, before, after) in enumerate(
+            longest_delays(self.implied.full)
+        ):
             self.model.add(start[before] + delay <= start[after])
             if not number % MODEL.edges_at_once:
                 yield
@@ -66,7 +68,9 @@ class Constraints:
         for ops in self.problem.ops_by_resource:
             busy = ops[self.problem.holds_place[ops]]
             if len(busy) > 1:
-                self.model.add_no_overlap([self.variables.interval(op) for op in busy.tolist()])
+                self.model.add_no_overlap(
+                    [self.variables.interval(op) for op in busy.tolist()]
+                )
                 self.has_plain_intervals &= bool(self.problem.duration[busy].all())
             yield
 
@@ -95,13 +99,19 @@ class Constraints:
         add_monotony(self.variables)
         self.has_many_literals |= bool(self.variables.orders)
 
-    def _split(self, orders: list[PoolOrder]) -> tuple[list[PoolOrder], list[PoolOrder]]:
+    def _split(
+        self, orders: list[PoolOrder]
+    ) -> tuple[list[PoolOrder], list[PoolOrder]]:
         in_order: list[PoolOrder] = []
         others: list[PoolOrder] = []
         for order in orders:
-            (in_order if self._pairs.shares_resource(order.holds) else others).append(order)
+            (in_order if self._pairs.shares_resource(order.holds) else others).append(
+                order
+            )
         holds = [order.holds for order in in_order]
-        pairs = sum(len(set(each.acquire.tolist())) * len(each.acquire) for each in holds)
+        pairs = sum(
+            len(set(each.acquire.tolist())) * len(each.acquire) for each in holds
+        )
         most = MODEL.order_literals
         if not holds or pairs > 20 * most or self._pairs.count(holds) > most:
             return [], orders
@@ -159,4 +169,9 @@ def longest_delays(graph: Dag) -> Iterator[tuple[int, int, int]]:
     np.maximum.at(longest, number, delay)
     kept = np.argsort(first)
     first = first[kept]
-    return zip(longest[kept].tolist(), before[first].tolist(), after[first].tolist(), strict=True)
+    return zip(
+        longest[kept].tolist(),
+        before[first].tolist(),
+        after[first].tolist(),
+        strict=True,
+    )

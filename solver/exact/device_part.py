@@ -10,7 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsolve.models.core.dag import Edges
-from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Objective, Pool, Problem
+from ppsolve.models.core.problem import (
+    FREE,
+    BoolArray,
+    IntArray,
+    Objective,
+    Pool,
+    Problem,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.bounds.one_machine import preemptive_bound
 from ppsolve.solver.bounds.relaxations import start_heads
@@ -59,7 +66,12 @@ class Machines:
         """For each op, the ops behind it with the delays from start to start."""
         graph = self.implied.plain
         found: list[list[tuple[int, int]]] = [[] for _ in range(self.problem.num_ops)]
-        edges = zip(graph.before.tolist(), graph.after.tolist(), graph.delay.tolist(), strict=True)
+        edges = zip(
+            graph.before.tolist(),
+            graph.after.tolist(),
+            graph.delay.tolist(),
+            strict=True,
+        )
         for before, after, delay in edges:
             found[before].append((after, delay))
         return found
@@ -115,7 +127,9 @@ class Machines:
 
         def least(resource: int) -> int:
             ops = busy[resource]
-            return preemptive_bound(heads[ops], duration[ops], tails[ops] - duration[ops])
+            return preemptive_bound(
+                heads[ops], duration[ops], tails[ops] - duration[ops]
+            )
 
         others = [r for r in self.resources if r not in part.resources]
         return sorted(others, key=least, reverse=True)
@@ -177,7 +191,10 @@ class DevicePart:
         np.maximum.at(reached, after, heads[before] + duration[before] + lag)
         late = np.flatnonzero(heads > reached)
         lengths, which = np.unique(heads[late], return_inverse=True)
-        rest = np.array([self.ways.out[op] for op in self.ops.tolist()], dtype=np.int64) - duration
+        rest = (
+            np.array([self.ways.out[op] for op in self.ops.tolist()], dtype=np.int64)
+            - duration
+        )
         last = np.flatnonzero(rest > 0)
         end = np.full(len(last), count + len(lengths))
         whole = (
@@ -198,7 +215,12 @@ class DevicePart:
     def _pools(self) -> tuple[Pool, ...]:
         number = self._number
         return tuple(
-            replace(pool, acquire_op=number[pool.acquire_op], release_op=number[pool.release_op])
+            replace(
+                pool,
+                acquire_op=number[pool.acquire_op],
+                release_op=number[pool.release_op],
+            )
             for pool in self.machines.problem.pools
-            if (number[pool.acquire_op] != FREE).all() and (number[pool.release_op] != FREE).all()
+            if (number[pool.acquire_op] != FREE).all()
+            and (number[pool.release_op] != FREE).all()
         )

@@ -16,7 +16,13 @@ from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.params import BisectionParams
-from ppsolve.solver.exact.question import EXACT, Company, ExactAnswer, Question, SearchLimits
+from ppsolve.solver.exact.question import (
+    EXACT,
+    Company,
+    ExactAnswer,
+    Question,
+    SearchLimits,
+)
 from ppsolve.solver.exact.search import solve
 from ppsolve.solver.interruptible import await_at_exit
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -88,7 +94,10 @@ class Bisection:
     def _has_worker_to_spare(self) -> bool:
         params = self._params
         is_small = self.schedule.problem.num_ops <= params.paired_ops
-        is_free = self._limits.workers == params.few_workers and self._limits.deterministic is None
+        is_free = (
+            self._limits.workers == params.few_workers
+            and self._limits.deterministic is None
+        )
         return self._company is Company.SEARCHED and is_small and is_free
 
     @contextmanager
@@ -98,7 +107,10 @@ class Bisection:
 
         def work() -> None:
             try:
-                self._repeat(self._ask_bound, partial(self._halve, share=self._params.proof_share))
+                self._repeat(
+                    self._ask_bound,
+                    partial(self._halve, share=self._params.proof_share),
+                )
             except BaseException as error:
                 failed.append(error)
                 self._clock.stop()
@@ -150,7 +162,10 @@ class Bisection:
             value, lower = self.schedule.value, self.lower
             if left_open is not None and left_open >= value:
                 left_open = None
-            if left_open is not None and (left_open - lower) * self._params.finest <= value - lower:
+            if (
+                left_open is not None
+                and (left_open - lower) * self._params.finest <= value - lower
+            ):
                 return
             target = (lower + (value if left_open is None else left_open) - 1) // 2
             if not self._ask(target, budget, share):
@@ -170,7 +185,12 @@ class Bisection:
         return not (done or used_up or self._clock.is_over)
 
     def _ask(
-        self, target: int, units: float, share: float | None = None, *, to_the_end: bool = False
+        self,
+        target: int,
+        units: float,
+        share: float | None = None,
+        *,
+        to_the_end: bool = False,
     ) -> bool:
         limits = self._limits_of(units, share)
         gap = self._limits.gap if to_the_end else 1.0
@@ -204,7 +224,9 @@ class Bisection:
         seconds = self._clock.left * share / self._params.share
         return replace(
             left,
-            seconds=min(seconds, left.seconds or seconds) if self._clock.is_limited else None,
+            seconds=min(seconds, left.seconds or seconds)
+            if self._clock.is_limited
+            else None,
             deterministic=units,
             clock=self._clock,
         )
@@ -252,7 +274,11 @@ def solve_exactly(
     first = solve(implied, Question(lower, known), left, board)
     first = replace(first, deterministic_time=first.deterministic_time + spent)
     found = first.schedule
-    if first.memory_is_exact or found is None or not check_schedule(found.problem, found):
+    if (
+        first.memory_is_exact
+        or found is None
+        or not check_schedule(found.problem, found)
+    ):
         if found is not None:
             board.propose(found, EXACT)
         return first

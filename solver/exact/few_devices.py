@@ -85,7 +85,10 @@ class FewDevices(QuestionSearch):
     def _ask_whole(self) -> None:
         while not self.is_over and self._asked != (self.best.value, self._units):
             self._asked, target = (self.best.value, self._units), self.best.value - 1
-            question, units = Question(self.lower, upper=target), self.params.quick * self._units
+            question, units = (
+                Question(self.lower, upper=target),
+                self.params.quick * self._units,
+            )
             answer = self.answer(self.implied, question, units)
             bound = target + 1 if answer.infeasible else min(answer.bound or 0, target)
             self.board.raise_bound(bound, EXACT)
@@ -110,10 +113,16 @@ class FewDevices(QuestionSearch):
         self._raise(best_bound(lower_bounds(implied)).value)
         known, steps = part.of(self.best), self.params.steps * len(resources)
         with suppress(MemoryDeadlockError):
-            known = min(known, list_tail(part.problem), key=lambda schedule: schedule.value)
+            known = min(
+                known, list_tail(part.problem), key=lambda schedule: schedule.value
+            )
         # The optimum of a part may be below the bound of the whole, where it is of no use.
         own = Board.with_target(known, self.lower)
-        return Open(part, implied, order_search(known, Effort(self._clock, board=own), steps=steps))
+        return Open(
+            part,
+            implied,
+            order_search(known, Effort(self._clock, board=own), steps=steps),
+        )
 
     def _next(self, known: Open) -> Open:
         most = self._machines.most_violated(known.part, known.best)
@@ -150,7 +159,9 @@ class FewDevices(QuestionSearch):
         while self._is_open(part) and not self.is_over:
             if refused is None:
                 target = part.best.value - 1
-            elif (refused - self.lower) * self.params.finest <= self.best.value - self.lower:
+            elif (
+                refused - self.lower
+            ) * self.params.finest <= self.best.value - self.lower:
                 return
             else:
                 target = (self.lower + refused) // 2

@@ -26,10 +26,14 @@ class Demands:
 
     demand: tuple[int, ...]  # demand of each hold
     capacity: int  # most that may be in use
-    is_exact: bool  # the integers allow exactly the sets of holds that the fractions allow
+    is_exact: (
+        bool  # the integers allow exactly the sets of holds that the fractions allow
+    )
 
 
-def integer_demands(holds: Holds, limit: Fraction, rounding: Rounding, horizon: int) -> Demands:
+def integer_demands(
+    holds: Holds, limit: Fraction, rounding: Rounding, horizon: int
+) -> Demands:
     """Scale the amounts of `holds` into small integers, exactly where that is possible.
 
     `limit`: largest amount that may be in use, allowed excess included.
@@ -75,7 +79,9 @@ def _largest_capacity(num_holds: int, horizon: int) -> int:
     return max(AMOUNTS.coarsest, min(AMOUNTS.finest, 1 << max(0, bits)))
 
 
-def _candidate_scales(amounts: list[Fraction], available: Fraction) -> Iterator[Fraction]:
+def _candidate_scales(
+    amounts: list[Fraction], available: Fraction
+) -> Iterator[Fraction]:
     if not amounts or available <= 0:
         return
     smallest = min(amounts)
@@ -86,7 +92,10 @@ def _candidate_scales(amounts: list[Fraction], available: Fraction) -> Iterator[
 
 
 def _same_sets(
-    counts: dict[Fraction, int], whole: dict[Fraction, int], available: Fraction, capacity: int
+    counts: dict[Fraction, int],
+    whole: dict[Fraction, int],
+    available: Fraction,
+    capacity: int,
 ) -> bool:
     amounts = sorted(counts, reverse=True)
     most = [min(counts[a], available // a) for a in amounts]
@@ -95,7 +104,9 @@ def _same_sets(
     unit = math.lcm(available.denominator, *(a.denominator for a in amounts))
     exact = int(available * unit)
     # Products with `exact_left` are at most `exact`, or one amount where none of it fits.
-    largest = max(exact, int(amounts[0] * unit), capacity + max(whole.values()) * (1 + max(most)))
+    largest = max(
+        exact, int(amounts[0] * unit), capacity + max(whole.values()) * (1 + max(most))
+    )
     number = np.int64 if largest < 2**62 else object
     exact_left = np.array([exact], dtype=number)
     whole_left = np.array([capacity], dtype=number)
@@ -148,12 +159,17 @@ class OrderLiterals:
             acquires = set(holds.acquire.tolist()) - {ALWAYS}
             ops = acquires | set(holds.release.tolist()) - {ALWAYS}
             found = product(ops, acquires)
-            pairs |= {(min(pair), max(pair)) for pair in found if self.known(*pair) is None}
+            pairs |= {
+                (min(pair), max(pair)) for pair in found if self.known(*pair) is None
+            }
         return len(pairs)
 
     def shares_resource(self, holds: Holds) -> bool:
         """Return true if all ops of a pool's holds take time and run one at a time."""
-        problem, ops = self._problem, np.unique(np.concatenate((holds.acquire, holds.release)))
+        problem, ops = (
+            self._problem,
+            np.unique(np.concatenate((holds.acquire, holds.release))),
+        )
         ops = ops[ops != ALWAYS]
         if not problem.holds_place[ops].all() or not problem.duration[ops].all():
             return False
@@ -162,7 +178,9 @@ class OrderLiterals:
     def open_pairs(self) -> set[tuple[int, int]]:
         """Return the pairs of ops of each resource whose order is open, smaller numbers first."""
         problem = self._problem
-        held = (ops[problem.holds_place[ops]].tolist() for ops in problem.ops_by_resource)
+        held = (
+            ops[problem.holds_place[ops]].tolist() for ops in problem.ops_by_resource
+        )
         pairs = (pair for ops in held for pair in combinations(sorted(ops), 2))
         return {pair for pair in pairs if self.known(*pair) is None}
 
@@ -175,10 +193,14 @@ class OrderLiterals:
         `holds`, `demands`: holds of a pool whose ops share a resource, and their
             demands.
         """
-        ops = zip(holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True)
+        ops = zip(
+            holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True
+        )
         parts = list(ops)
         for op in sorted({first for first, _, _ in parts} - {ALWAYS}):
-            present = [part for part in parts if self._may_be_held(op, part[0], part[1])]
+            present = [
+                part for part in parts if self._may_be_held(op, part[0], part[1])
+            ]
             if sum(demand for _, _, demand in present) <= demands.capacity:
                 continue
             level: list[cp_model.LinearExprT] = []
@@ -186,7 +208,9 @@ class OrderLiterals:
                 begun = first in {ALWAYS, op} or self.before(first, op)
                 ended = last != ALWAYS and self.before(last, op)
                 level.append(demand * (begun - ended))
-            self._variables.model.add(cp_model.LinearExpr.sum(level) <= demands.capacity)
+            self._variables.model.add(
+                cp_model.LinearExpr.sum(level) <= demands.capacity
+            )
 
     def _may_be_held(self, op: int, first: int, last: int) -> bool:
         begins = first in {ALWAYS, op} or self.known(first, op) is not False
@@ -205,12 +229,21 @@ def add_monotony(variables: Variables) -> None:
 
     What ends before an op starts ends before the next one of its column starts.
     """
-    columns = [column.tolist() for family in variables.problem.families for column in family.T]
+    columns = [
+        column.tolist() for family in variables.problem.families for column in family.T
+    ]
     following = {a: b for column in columns for a, b in pairwise(column)}
     preceding = {b: a for a, b in following.items()}
     for (a, b), literal in variables.orders.items():
         for first, second, order in ((a, b, literal), (b, a, ~literal)):
-            for x, y in ((preceding.get(first), second), (first, following.get(second))):
-                if x is not None and y is not None and (min(x, y), max(x, y)) in variables.orders:
+            for x, y in (
+                (preceding.get(first), second),
+                (first, following.get(second)),
+            ):
+                if (
+                    x is not None
+                    and y is not None
+                    and (min(x, y), max(x, y)) in variables.orders
+                ):
                     other = variables.orders[min(x, y), max(x, y)]
                     variables.model.add_implication(order, other if x < y else ~other)

@@ -59,13 +59,16 @@ class CpsatModel:
         is_span = problem.objective is Objective.DEVICE_SPAN
         return ModelTraits(
             has_plain_intervals=self.constraints.has_plain_intervals,
-            is_mostly_alike=2 * sum(f.size for f in problem.families) >= problem.num_ops,
+            is_mostly_alike=2 * sum(f.size for f in problem.families)
+            >= problem.num_ops,
             has_many_literals=self.constraints.has_many_literals,
             is_small_span=is_span and 0 < literals <= MODEL.small_span_literals,
         )
 
     @classmethod
-    def build(cls, implied: ImpliedOrder, question: Question, clock: Clock) -> Self | None:
+    def build(
+        cls, implied: ImpliedOrder, question: Question, clock: Clock
+    ) -> Self | None:
         """Build the model of a problem.
 
         `question`: its known schedule is in index order.
@@ -80,11 +83,15 @@ class CpsatModel:
         if windows.op_without_start(implied.problem) is not None:
             return None
         _ask(clock)
-        most = _largest_objective(implied.problem, windows) if hint is None else hint.value
+        most = (
+            _largest_objective(implied.problem, windows) if hint is None else hint.value
+        )
         most = most if upper is None else min(most, upper)
         lower = min(question.lower, most)
         variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
-        model = cls(variables, Constraints(variables, implied, question.rounding), lower, most)
+        model = cls(
+            variables, Constraints(variables, implied, question.rounding), lower, most
+        )
         model.fill(question, clock)
         return model
 

@@ -32,14 +32,20 @@ class SearchLimits:
 
     def start(self) -> Clock:
         """Return a clock that runs from now until the wall limit."""
-        return Clock(self.seconds) if self.clock is None else self.clock.within(self.seconds)
+        return (
+            Clock(self.seconds)
+            if self.clock is None
+            else self.clock.within(self.seconds)
+        )
 
     def scaled(self, share: float) -> SearchLimits:
         """Return limits with a share of the time."""
         return replace(
             self,
             seconds=None if self.seconds is None else self.seconds * share,
-            deterministic=None if self.deterministic is None else self.deterministic * share,
+            deterministic=None
+            if self.deterministic is None
+            else self.deterministic * share,
         )
 
     def less(self, seconds: float, units: float) -> SearchLimits:
@@ -75,9 +81,13 @@ class Question:
     """A question to CP-SAT about a problem."""
 
     lower: int  # a proved lower bound in ticks, which becomes part of the model
-    known: Schedule | None = None  # the best known schedule: gives the horizon and the hint
+    known: Schedule | None = (
+        None  # the best known schedule: gives the horizon and the hint
+    )
     upper: int | None = None  # largest objective to look for, in ticks
-    rounding: Rounding = "down"  # rounding of memory amounts that have no small exact scale
+    rounding: Rounding = (
+        "down"  # rounding of memory amounts that have no small exact scale
+    )
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,16 @@ class SolverRun:
     """
 
     def __init__(
-        self, model: SearchedModel, found: SharedIncumbent, limits: SearchLimits, spent: float
+        self,
+        model: SearchedModel,
+        found: SharedIncumbent,
+        limits: SearchLimits,
+        spent: float,
     ) -> None:
         self.solver = configured(limits, spent, model.traits)
-        self.solver.best_bound_callback = lambda value: found.note_bound(math.floor(value))
+        self.solver.best_bound_callback = lambda value: found.note_bound(
+            math.floor(value)
+        )
         self._model, self._callback = model.cp, Incumbents(found)
         self._ended = Event()
         self._status: int | None = None
@@ -296,7 +302,9 @@ class CpsatSearch:
         if status == cp_model.INFEASIBLE:
             return ExactAnswer(None, None, True, reason, exact, units)
         reason = self._found.reason(self._limits.gap) or reason
-        return ExactAnswer(self._found.schedule, self._found.bound, False, reason, exact, units)
+        return ExactAnswer(
+            self._found.schedule, self._found.bound, False, reason, exact, units
+        )
 
 
 def stop_reason(
@@ -318,13 +326,18 @@ def stop_reason(
     units = limits.deterministic
     # Where both limits are set, the one that is nearly used up ended the search. The share only
     # decides the reported reason.
-    if units is not None and (limits.seconds is None or solver.deterministic_time >= 0.95 * units):
+    if units is not None and (
+        limits.seconds is None or solver.deterministic_time >= 0.95 * units
+    ):
         return StopReason.DETERMINISTIC
     return StopReason.TIME
 
 
 def solve(
-    implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board | None = None
+    implied: ImpliedOrder,
+    question: Question,
+    limits: SearchLimits,
+    board: Board | None = None,
 ) -> ExactAnswer:
     """Minimise the problem's objective with CP-SAT.
 
@@ -391,13 +404,17 @@ class QuestionSearch:
         limits = replace(
             self.limits,
             clock=self._clock,
-            deterministic=units if most is None else max(0.0, min(units, most - self.spent)),
+            deterministic=units
+            if most is None
+            else max(0.0, min(units, most - self.spent)),
             workers=1,
             gap=0.0,
             dynamic_orders=True,
             **more,
         )
-        found = solve(implied, question, limits, self.board if implied is self.implied else None)
+        found = solve(
+            implied, question, limits, self.board if implied is self.implied else None
+        )
         self.spent += found.deterministic_time
         self.is_interrupted = found.stop_reason is StopReason.INTERRUPTED
         return found

@@ -77,7 +77,9 @@ class FixedOrderGraph:
         graph = Dag(problem.num_ops, self.before, self.after, self.delay)
         self.tail = graph.tails(value)
         self._own_tail, self._level = value, graph.level
-        self.levels = [PoolLevel.of(order.pool) for order in implied.pools if not order.is_exact]
+        self.levels = [
+            PoolLevel.of(order.pool) for order in implied.pools if not order.is_exact
+        ]
         self._sequences: dict[int, IntArray] = {}
         self.slope = _least_hop(problem, self.before, self.after, self.delay)
 
@@ -89,7 +91,9 @@ class FixedOrderGraph:
         """
         if slant not in self._sequences:
             line = slant * self.slope * self.problem.device
-            self._sequences[slant] = np.lexsort((self._level, self.schedule.start - line))
+            self._sequences[slant] = np.lexsort(
+                (self._level, self.schedule.start - line)
+            )
         return self._sequences[slant]
 
     def part(self, first: int, last: int, slant: int = 0) -> Subproblem:
@@ -102,7 +106,10 @@ class FixedOrderGraph:
         `slant`: of the sequence: -1, 0 or 1.
         Returns: its problem has one op more: the end of the whole schedule.
         """
-        place, sequence = np.zeros(self.problem.num_ops, dtype=np.int64), self.sequence(slant)
+        place, sequence = (
+            np.zeros(self.problem.num_ops, dtype=np.int64),
+            self.sequence(slant),
+        )
         place[sequence[first:]] = 1
         place[sequence[last:]] = 2
         ops = np.sort(sequence[first:last])
@@ -175,7 +182,8 @@ class Subproblem:
         start = self.whole.schedule.start.copy()
         start[self.ops] = found.start[:-1]
         orders = [
-            order[np.lexsort((start[order], self.place[order]))] for order in self.whole.orders
+            order[np.lexsort((start[order], self.place[order]))]
+            for order in self.whole.orders
         ]
         timed = time_orders(self.whole.problem, orders)
         return Schedule(self.whole.schedule.problem, timed.start)
@@ -186,7 +194,9 @@ def _in_windows(schedule: Schedule, full: Dag) -> tuple[Schedule, IntArray]:
     problem, orders = schedule.problem, schedule.resource_orders()
     while True:
         begun = _starts_of_devices(schedule, full)
-        timed = Schedule(problem, time_orders(replace(problem, release=begun), orders).start)
+        timed = Schedule(
+            problem, time_orders(replace(problem, release=begun), orders).start
+        )
         if timed.value >= schedule.value:
             return schedule, begun
         schedule = timed
@@ -207,7 +217,9 @@ def _starts_of_devices(schedule: Schedule, full: Dag) -> IntArray:
     return begun
 
 
-def _least_hop(problem: Problem, before: IntArray, after: IntArray, delay: IntArray) -> int:
+def _least_hop(
+    problem: Problem, before: IntArray, after: IntArray, delay: IntArray
+) -> int:
     distance = np.abs(problem.device[after] - problem.device[before])
     away = distance > 0
     if not away.any() or (problem.device == FREE).any():

@@ -73,8 +73,12 @@ class Variables:
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
-            self.model.add(self.end(first) <= self.start[second]).only_enforce_if(literal)
-            self.model.add(self.end(second) <= self.start[first]).only_enforce_if(~literal)
+            self.model.add(self.end(first) <= self.start[second]).only_enforce_if(
+                literal
+            )
+            self.model.add(self.end(second) <= self.start[first]).only_enforce_if(
+                ~literal
+            )
             self.orders[first, second] = literal
         return self.orders[first, second]
 

@@ -70,7 +70,9 @@ class WindowLNS(QuestionSearch):
         self._random = random.Random(self.limits.seed)
         ops, params = self.implied.problem.num_ops, self.params
         self._most = max(1, int(params.most_share * ops))
-        self._ops = min(self._most, max(params.first_ops, int(params.first_share * ops)))
+        self._ops = min(
+            self._most, max(params.first_ops, int(params.first_share * ops))
+        )
         self._units = params.units
         self._places: list[tuple[int, int]] = []
         self._taken = self.board.incumbent
@@ -102,10 +104,15 @@ class WindowLNS(QuestionSearch):
 
     def _begin_pass(self) -> None:
         self._before, self._counted = self.best.value, replace(self.counts)
-        ops, step = self.implied.problem.num_ops, max(1, self._ops // self.params.overlap)
+        ops, step = (
+            self.implied.problem.num_ops,
+            max(1, self._ops // self.params.overlap),
+        )
         for slant in SLANTS if self._whole.slope else SLANTS[:1]:
             shift = self._random.randrange(step)
-            self._places += [(first, slant) for first in range(-shift, ops - shift, step)]
+            self._places += [
+                (first, slant) for first in range(-shift, ops - shift, step)
+            ]
         self._random.shuffle(self._places)
 
     def _try(self, first: int, last: int, slant: int) -> None:
@@ -116,10 +123,14 @@ class WindowLNS(QuestionSearch):
             self.counts.bounded += 1
             return
         seed, question = self._random.randrange(2**31), Question(bound, upper=target)
-        answer = self.answer(asked.implied, question, self._units, seed=seed, is_short=True)
+        answer = self.answer(
+            asked.implied, question, self._units, seed=seed, is_short=True
+        )
         if answer.infeasible:
             self.counts.refuted += 1
-        elif answer.schedule is None or not self._accept(asked.put_back(answer.schedule), most):
+        elif answer.schedule is None or not self._accept(
+            asked.put_back(answer.schedule), most
+        ):
             self.counts.left_open += 1
         else:
             self.counts.better += 1
@@ -162,7 +173,9 @@ class WindowLNS(QuestionSearch):
                 self._keep(other.schedule)
 
     def _keep(self, schedule: Schedule) -> None:
-        self._whole = FixedOrderGraph(self.implied, index_ordered(self.implied, schedule))
+        self._whole = FixedOrderGraph(
+            self.implied, index_ordered(self.implied, schedule)
+        )
         self.best = min(schedule, self._whole.schedule, key=lambda known: known.value)
         value = self.board.value
         if value is None or self.best.value < value:

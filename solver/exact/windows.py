@@ -37,7 +37,11 @@ class Windows:
 
 
 def _clipped(allowed: IntArray, low: int, high: int) -> list[int]:
-    kept = ((max(a, low), min(b, high)) for a, b in allowed.tolist() if a <= high and b >= low)
+    kept = (
+        (max(a, low), min(b, high))
+        for a, b in allowed.tolist()
+        if a <= high and b >= low
+    )
     return [moment for window in kept for moment in window]
 
 
@@ -57,7 +61,9 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     is_span = problem.objective is Objective.DEVICE_SPAN and upper is not None
     spans = Spans(problem, implied.full) if is_span else None
     everything = latest_end(problem)
-    horizon = everything if upper is None else max(everything, upper) if is_span else upper
+    horizon = (
+        everything if upper is None else max(everything, upper) if is_span else upper
+    )
     latest = np.where(pinned, problem.pinned, horizon - tails)
     if spans is not None and upper is not None and not pinned.any():
         latest = np.minimum(latest, _within_spans(problem, spans, upper, latest))
@@ -65,7 +71,9 @@ def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
     return Windows(heads, np.maximum(latest, heads), horizon)
 
 
-def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) -> IntArray:
+def _within_spans(
+    problem: Problem, spans: Spans, upper: int, latest: IntArray
+) -> IntArray:
     """Return the latest starts that keep every device's span within `upper`, int64[n].
 
     Where everything follows an op of one device, that device starts at 0. Any device starts no
@@ -77,11 +85,15 @@ def _within_spans(problem: Problem, spans: Spans, upper: int, latest: IntArray) 
     anchored = np.array(follows, dtype=np.bool_) & (not problem.is_anchored)
     # Tightened starts of devices tighten ends once more; every pass is valid by itself.
     for _ in range(2):
-        starts = np.array([latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64)
+        starts = np.array(
+            [latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64
+        )
         starts[anchored] = 0
         for device in devices:
             tail = spans.around(device).tail
-            ends = np.where(tail > NEVER // 2, int(starts[device]) + upper - tail, 2**62)
+            ends = np.where(
+                tail > NEVER // 2, int(starts[device]) + upper - tail, 2**62
+            )
             latest = np.minimum(latest, ends)
     return latest
 
@@ -92,6 +104,10 @@ def latest_end(problem: Problem) -> int:
     Of all best schedules one has the least sum of starts; each of its ops starts when something
     fixed or some op before it, lag included, ends.
     """
-    last = max((int(allowed.max(initial=0)) for allowed in problem.windows.values()), default=0)
-    fixed = int(max(problem.release.max(initial=0), problem.pinned.max(initial=0), last))
+    last = max(
+        (int(allowed.max(initial=0)) for allowed in problem.windows.values()), default=0
+    )
+    fixed = int(
+        max(problem.release.max(initial=0), problem.pinned.max(initial=0), last)
+    )
     return fixed + int(problem.duration.sum() + problem.lag.sum())

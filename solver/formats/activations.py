@@ -31,14 +31,25 @@ FULL = "full"
 """Name of the mode that recomputes whole layers."""
 
 MODULES = frozenset(
-    {"core_attn", "layernorm", "mhc", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"}
+    {
+        "core_attn",
+        "layernorm",
+        "mhc",
+        "mla_up_proj",
+        "mlp",
+        "moe",
+        "moe_act",
+        "shared_experts",
+    }
 )
 """Modules of a layer that Megatron-LM recomputes in every layer, by these names."""
 
 WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 
 
-def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, int], ...]:
+def layer_modes(
+    program: RuntimeProgram, settings: Settings
+) -> tuple[Mapping[str, int], ...]:
     """Return the decoder layers of each stage by mode.
 
     Where layers of a stage recompute, its one mode says how many: ``2 full``.
@@ -53,7 +64,9 @@ def layer_modes(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[st
     if program.layer_modes:
         return program.layer_modes
     modes = [row[0] for row in program.modes] or [KEEP] * len(letters)
-    return tuple({mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True))
+    return tuple(
+        {mode: stage.count(DECODER)} for mode, stage in zip(modes, letters, strict=True)
+    )
 
 
 def modules_of(mode: str) -> list[str]:
@@ -67,7 +80,9 @@ def modes_in(program: RuntimeProgram) -> set[str]:
     return {mode for row in program.modes or program.layer_modes for mode in row}
 
 
-def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) -> Settings:
+def with_recomputed(
+    program: RuntimeProgram, settings: Settings, target: str
+) -> Settings:
     """Return settings that say how many layers a runtime recomputes as a whole.
 
     `program`: stages or layers in the mode `FULL` recompute all of a layer.
@@ -78,14 +93,22 @@ def with_recomputed(program: RuntimeProgram, settings: Settings, target: str) ->
         return settings
     if program.plan is not None and program.plan.recompute == FULL:
         letters = letters_of(program, settings.model) or ()
-        return replace(settings, recomputed=tuple(stage.count(DECODER) for stage in letters))
+        return replace(
+            settings, recomputed=tuple(stage.count(DECODER) for stage in letters)
+        )
     stages = layer_modes(program, settings)
-    if not any(FULL in stage for stage in stages) or set().union(*stages) - {KEEP, FULL, OFFLOAD}:
+    if not any(FULL in stage for stage in stages) or set().union(*stages) - {
+        KEEP,
+        FULL,
+        OFFLOAD,
+    }:
         return settings
     return replace(settings, recomputed=tuple(stage.get(FULL, 0) for stage in stages))
 
 
-def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> Iterator[str]:
+def notes_on_modes(
+    program: RuntimeProgram, settings: Settings, target: str
+) -> Iterator[str]:
     """Yield what the reader of an exported file has to set by hand.
 
     `program`: with the modes of its stages.
@@ -99,7 +122,9 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
         return
     offloading = next((stage for stage, row in enumerate(rows) if OFFLOAD in row), None)
     if offloading is not None and target not in OFFLOADS:
-        raise cannot_say(f"modes: stage {offloading} offloads, which no file for {target} can say")
+        raise cannot_say(
+            f"modes: stage {offloading} offloads, which no file for {target} can say"
+        )
     if offloading is not None:
         yield f"{target}: {OFFLOADS[target]}"
     window = _window(program, target)
@@ -116,9 +141,13 @@ def notes_on_modes(program: RuntimeProgram, settings: Settings, target: str) -> 
     named = modes_in(program)
     has_modules = any(map(modules_of, named))
     if stages and not (target == "megatron" and (named == {FULL} or has_modules)):
-        listed = ", ".join(f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages)
+        listed = ", ".join(
+            f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages
+        )
         if target == "primus" and has_modules:
-            raise cannot_say(f"modes: primus recomputes whole layers, not what stages {listed} do")
+            raise cannot_say(
+                f"modes: primus recomputes whole layers, not what stages {listed} do"
+            )
         yield from _notes_on_recomputing(listed, settings, target)
     modes = None if program.instance is None else modes_of(program.instance)
     if modes is not None and modes.is_anytime:
@@ -132,7 +161,9 @@ def _said(program: RuntimeProgram, stage: int, modes: list[str]) -> str:
     return ", ".join(f"{count} {mode}" for mode, count in layers if mode != KEEP)
 
 
-def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Iterator[str]:
+def _notes_on_recomputing(
+    listed: str, settings: Settings, target: str
+) -> Iterator[str]:
     if target in HAND_MADE:
         yield (
             f"{target}: the file orders ops only: wrap what stages {listed} recompute in "
@@ -142,7 +173,9 @@ def _notes_on_recomputing(listed: str, settings: Settings, target: str) -> Itera
         text = f"expected the layers of each stage that are recomputed: stages {listed}"
         raise InputError(f"{text}; whole layers are counted", field=RECOMPUTE)
     elif target not in {*COUNTED, "mindformers"}:
-        raise cannot_say(f"modes: stages {listed} recompute, which no file for {target} can say")
+        raise cannot_say(
+            f"modes: stages {listed} recompute, which no file for {target} can say"
+        )
 
 
 def _window(program: RuntimeProgram, target: str) -> tuple[int, str] | None:
@@ -153,19 +186,25 @@ def _window(program: RuntimeProgram, target: str) -> tuple[int, str] | None:
     """
     modes = None if program.instance is None else modes_of(program.instance)
     is_partly = any(len(set(row)) > 1 for row in program.modes)
-    if modes is None or not (modes.decide == "window" or (is_partly and target == "megatron")):
+    if modes is None or not (
+        modes.decide == "window" or (is_partly and target == "megatron")
+    ):
         return None
     try:
         order = MEGATRON.order_of(program.rows, program.shape)
     except InputError:
         order = None
     size = None if order is None else order.group_size
-    keeps = np.array([[modes.names.index(name) == 0 for name in row] for row in program.modes])
+    keeps = np.array(
+        [[modes.names.index(name) == 0 for name in row] for row in program.modes]
+    )
     of_groups = _kept(keeps, modes.windows_of(size))
     if of_groups is not None:
         return of_groups, ""
     usual = _kept(keeps, modes.windows_of())
-    caution = f" (in groups of {size} it counts otherwise and recomputes other micro-batches)"
+    caution = (
+        f" (in groups of {size} it counts otherwise and recomputes other micro-batches)"
+    )
     return None if usual is None else (usual, caution)
 
 

@@ -24,9 +24,13 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     wrong = next((index for index, each in enumerate(order) if index != each), None)
     if wrong is None:
         return program
-    alike = program.instance is not None and not has_unequal_microbatches(program.instance)
+    alike = program.instance is not None and not has_unequal_microbatches(
+        program.instance
+    )
     if not (alike or may_permute):
-        differ = "micro-batches differ" if program.instance else "micro-batches may differ"
+        differ = (
+            "micro-batches differ" if program.instance else "micro-batches may differ"
+        )
         hint = "" if program.instance else ", --instance says whether they do"
         raise cannot_say(
             f"data-order: {last}F{order[wrong]} is forward number {wrong} of the last stage, which "
@@ -41,9 +45,15 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     }
     return replace(
         program,
-        rows=tuple(tuple(step.renumbered(index) for step in row) for row in program.rows),
-        ends=None if ends is None else {a.renumbered(index): end for a, end in ends.items()},
-        modes=tuple(tuple(row[microbatch] for microbatch in order) for row in program.modes),
+        rows=tuple(
+            tuple(step.renumbered(index) for step in row) for row in program.rows
+        ),
+        ends=None
+        if ends is None
+        else {a.renumbered(index): end for a, end in ends.items()},
+        modes=tuple(
+            tuple(row[microbatch] for microbatch in order) for row in program.modes
+        ),
         copies=copies,
         microbatches=tuple(program.microbatches[microbatch] for microbatch in order),
     )

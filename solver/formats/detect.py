@@ -9,7 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.contents import BYTES, TEXTS, describe_document, describe_text
+from ppsolve.models.documents.contents import (
+    BYTES,
+    TEXTS,
+    describe_document,
+    describe_text,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import opened, read_json
 from ppsolve.models.studies.trace import table
@@ -106,9 +111,13 @@ def _inside(folder: Path) -> list[Path]:
     files = (file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.name.lower().endswith(suffixes)]
     if not found:
-        raise InputError(f"expected files that end in {', '.join(suffixes)}", source=str(folder))
+        raise InputError(
+            f"expected files that end in {', '.join(suffixes)}", source=str(folder)
+        )
     ranks = [file for file in found if _is_of_megatron(file)]
-    return sorted(ranks if len(ranks) > 1 else found, key=lambda file: human_key(file.name))
+    return sorted(
+        ranks if len(ranks) > 1 else found, key=lambda file: human_key(file.name)
+    )
 
 
 def _is_of_megatron(path: Path) -> bool:
@@ -149,7 +158,9 @@ def _guess(path: Path) -> str:
 def _beginning(path: Path) -> bytes:
     try:
         with opened(path) as raw:
-            return unpacked(raw).read(2**16)  # the header of a profiler trace is far shorter
+            return unpacked(raw).read(
+                2**16
+            )  # the header of a profiler trace is far shorter
     except EOFError:
         raise InputError("the compressed file is cut off", source=str(path)) from None
     except zlib.error as error:

@@ -29,7 +29,9 @@ _SINGLE = re.compile(r"(.)\*([0-9]+)", re.DOTALL)
 class MegatronLayout:
     """Layers of each stage; stage s is chunk s // p of rank s % p."""
 
-    stages: tuple[str, ...]  # letters of the layers of each stage; empty stages have none
+    stages: tuple[
+        str, ...
+    ]  # letters of the layers of each stage; empty stages have none
     num_ranks: int  # number p of pipeline ranks
 
     @property
@@ -70,11 +72,17 @@ class MegatronLayout:
 
 def _runs(stage: str) -> str:
     runs = ((letter, len(list(group))) for letter, group in groupby(stage))
-    return "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in runs)
+    return "".join(
+        letter if count == 1 else f"{letter}*{count}" for letter, count in runs
+    )
 
 
 def parse_layout(
-    text: str, num_ranks: int, *, num_layers: int | None = None, mtp_layers: int | None = None
+    text: str,
+    num_ranks: int,
+    *,
+    num_layers: int | None = None,
+    mtp_layers: int | None = None,
 ) -> MegatronLayout:
     """Read a layout string.
 
@@ -88,19 +96,30 @@ def parse_layout(
     for number, stage in enumerate(layout.stages):
         wrong = next((letter for letter in stage if letter not in LAYERS), None)
         if wrong is not None:
-            raise _wrong(f'expected layers E, t, m or L in stage {number}, got "{wrong}"')
+            raise _wrong(
+                f'expected layers E, t, m or L in stage {number}, got "{wrong}"'
+            )
     if num_ranks < 1 or len(layout.stages) % num_ranks:
         count = len(layout.stages)
-        raise _wrong(f"expected a multiple of {num_ranks} stages (pipeline ranks), got {count}")
+        raise _wrong(
+            f"expected a multiple of {num_ranks} stages (pipeline ranks), got {count}"
+        )
     layers = layout.layers
-    for letter, place, found in ((EMBEDDING, "first", layers[:1]), (LOSS, "last", layers[-1:])):
+    for letter, place, found in (
+        (EMBEDDING, "first", layers[:1]),
+        (LOSS, "last", layers[-1:]),
+    ):
         if found != letter:
             raise _wrong(f'expected {letter} as the {place} layer, got "{found}"')
         if layers.count(letter) != 1:
-            raise _wrong(f"expected {letter} once, it is there {layers.count(letter)} times")
+            raise _wrong(
+                f"expected {letter} once, it is there {layers.count(letter)} times"
+            )
     for letter, wanted in ((DECODER, num_layers), (MTP, mtp_layers)):
         if wanted is not None and layers.count(letter) != wanted:
-            raise _wrong(f"expected {wanted} layers {letter}, got {layers.count(letter)}")
+            raise _wrong(
+                f"expected {wanted} layers {letter}, got {layers.count(letter)}"
+            )
     _refuse_mtp(layout)
     return layout
 
@@ -205,16 +224,22 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     if model is None and plan is not None and counts == plan.layers_per_stage:
         model = plan.model
     whole = tuple(n + (s == 0) + (s == len(counts) - 1) for s, n in enumerate(counts))
-    layers = EMBEDDING + DECODER * sum(counts) + LOSS if model is None else layers_of(model)
+    layers = (
+        EMBEDDING + DECODER * sum(counts) + LOSS if model is None else layers_of(model)
+    )
     is_body = program.instance is not None and program.instance.layers is not None
     counts = whole if model is None or is_body else counts
     if len(layers) != sum(counts):
         text = f"expected the {sum(counts)} layers of the split, got {len(layers)}; embedding and "
         text += "loss count"
         if not is_body:
-            text += f": with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
+            text += (
+                f": with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
+            )
         raise InputError(text, field="--model")
-    return tuple(layers[first:last] for first, last in pairwise(accumulate(counts, initial=0)))
+    return tuple(
+        layers[first:last] for first, last in pairwise(accumulate(counts, initial=0))
+    )
 
 
 def layers_of(model: str) -> str:

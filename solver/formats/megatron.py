@@ -42,12 +42,17 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     ranks, chunks = program.shape.num_ranks, program.shape.chunks
     flags = [f"--pipeline-model-parallel-size {ranks}"]
     if order is not None and order.group_size is not None:
-        flags.append(f"--microbatch-group-size-per-virtual-pipeline-stage {order.group_size}")
+        flags.append(
+            f"--microbatch-group-size-per-virtual-pipeline-stage {order.group_size}"
+        )
     letters = layers.letters_of(program, settings.model)
     if letters is not None:
         layout = layers.parse_layout("|".join(letters), ranks)
         count = sum(layout.layers_per_stage)
-        flags += [f"--num-layers {count}", f'--pipeline-model-parallel-layout "{layout.text()}"']
+        flags += [
+            f"--num-layers {count}",
+            f'--pipeline-model-parallel-layout "{layout.text()}"',
+        ]
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
     recomputation = _recomputation(program, settings)
@@ -93,21 +98,28 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
         modules = " ".join(modules_of(mode))
         if len(named) > 1 or settings.recomputed is not None:
             rule = (
-                f"{MEGATRON.title} recomputes {modules} of all layers and micro-batches or of none"
+                f"{MEGATRON.title} recomputes {modules} of all layers and micro-batches or "
+                "of none"
             )
-            raise cannot_say(f"modes: {rule}, and no whole layers beside it (--recompute)")
+            raise cannot_say(
+                f"modes: {rule}, and no whole layers beside it (--recompute)"
+            )
         return ["--recompute-granularity selective", f"--recompute-modules {modules}"]
     method, most = "uniform", int(named == {FULL})
     if settings.recomputed is not None:
         method, most = "block", max(settings.recomputed)
     decoders = layers.decoders_of(program, settings) if settings.recomputed else ()
-    for stage, (count, there) in enumerate(zip(settings.recomputed or (), decoders, strict=True)):
+    for stage, (count, there) in enumerate(
+        zip(settings.recomputed or (), decoders, strict=True)
+    ):
         if count != min(most, there):
             wrong = f"{min(most, there)} of stage {stage}, not {count}"
             text = f"{MEGATRON.title} recomputes as many layers of every stage: {wrong}"
             raise InputError(text, field=layers.RECOMPUTE)
     names = {"granularity": "full", "method": method, "num-layers": most}
-    return [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
+    return (
+        [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
+    )
 
 
 def _offloading(program: RuntimeProgram, settings: Settings) -> list[str]:
@@ -117,9 +129,15 @@ def _offloading(program: RuntimeProgram, settings: Settings) -> list[str]:
     first ones in the order of forwards; which of them a mode keeps is not known, so it is all.
     """
     others = [
-        (s, k) for s, row in enumerate(program.modes) for k, m in enumerate(row) if m != OFFLOAD
+        (s, k)
+        for s, row in enumerate(program.modes)
+        for k, m in enumerate(row)
+        if m != OFFLOAD
     ]
-    if len(others) == program.num_stages * program.num_microbatches or not program.modes:
+    if (
+        len(others) == program.num_stages * program.num_microbatches
+        or not program.modes
+    ):
         return []
     if others:
         raise cannot_say(
@@ -183,7 +201,10 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     is_split = all(layer.is_split for layer in given)
 
     def each(*names: str) -> list[Decimal]:
-        amounts = [[getattr(layer, name) for layer in stage for name in names] for stage in stages]
+        amounts = [
+            [getattr(layer, name) for layer in stage for name in names]
+            for stage in stages
+        ]
         return [sum(filter(None, row), Decimal(0)) for row in amounts]
 
     backwards = {name: each(name) for name in halves}
@@ -202,16 +223,25 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     )
 
 
-def _layers_of_stages(layout: MegatronLayout, times: LayerTimes) -> list[list[OneLayer]]:
+def _layers_of_stages(
+    layout: MegatronLayout, times: LayerTimes
+) -> list[list[OneLayer]]:
     decoder, count = times.decoder, layout.layers.count(layers.DECODER)
     decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
     if len(decoder) != count:
         text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
         raise InputError(text, field="decoder")
     following = iter(decoder)
-    other = {layers.EMBEDDING: times.embedding, layers.MTP: times.mtp, layers.LOSS: times.loss}
+    other = {
+        layers.EMBEDDING: times.embedding,
+        layers.MTP: times.mtp,
+        layers.LOSS: times.loss,
+    }
     return [
-        [next(following) if letter == layers.DECODER else other[letter] for letter in stage]
+        [
+            next(following) if letter == layers.DECODER else other[letter]
+            for letter in stage
+        ]
         for stage in layout.stages
     ]
 
@@ -250,7 +280,9 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
             raise InputError(text, source=source, field=f"iteration {other[0]}")
     for rank, (source, iterations) in enumerate(zip(sources, data, strict=True)):
         with errors_in(source):
-            totals.append([_read(rows, rank, *named, config) for named in iterations.items()])
+            totals.append(
+                [_read(rows, rank, *named, config) for named in iterations.items()]
+            )
     warning = (
         "the clocks of the ranks have no common zero: spans are those of each rank, and the "
         "recorded schedule has clocks set so that transfers take as long in either direction"
@@ -280,7 +312,9 @@ def _config(data: Any) -> _Config:
         value = data.get(name)
         value = default if value is None else value
         if type(value) is not int or not 1 <= value <= 10**6:
-            raise InputError(f"expected a whole number from 1, got {_found(value)}", field=name)
+            raise InputError(
+                f"expected a whole number from 1, got {_found(value)}", field=name
+            )
         return value
 
     pp, chunks, microbatches = count("pp_size"), count("vp_size", 1), count("num_mbs")
@@ -291,7 +325,9 @@ def _found(value: Any) -> str:
     return "nothing" if value is None else describe(value)
 
 
-def interleaved_calls(devices: int, chunks: int, microbatches: int) -> Iterator[tuple[int, int]]:
+def interleaved_calls(
+    devices: int, chunks: int, microbatches: int
+) -> Iterator[tuple[int, int]]:
     """Yield chunk and micro-batch of every forward call of a device, in Megatron's order.
 
     `devices`: pipeline ranks, which is also the size of a group of micro-batches.
@@ -316,14 +352,18 @@ def _sorted_files(paths: list[Path]) -> tuple[dict[int, Path], Path]:
             config = path
             continue
         if match is None:
-            raise InputError("expected pp_rank_<number>.json or config.json", source=str(path))
+            raise InputError(
+                "expected pp_rank_<number>.json or config.json", source=str(path)
+            )
         rank = int(match[1])
         if rank in files:
             text = f"rank {rank} is there twice, also as {files[rank]}; are two runs mixed?"
             raise InputError(text, source=str(path))
         files[rank] = path
     if not files:
-        raise InputError("expected pp_rank_<number>.json, there is none", source=str(paths[0]))
+        raise InputError(
+            "expected pp_rank_<number>.json, there is none", source=str(paths[0])
+        )
     folders = {path.parent for path in files.values()}
     if len(folders) > 1:
         text = "expected the ranks of one run in one folder; are two runs mixed?"
@@ -338,7 +378,9 @@ def _iterations(path: Path) -> dict[str, dict[str, Any]]:
             raise InputError(f"expected iterations by number, got {describe(data)}")
         for name, one in data.items():
             if not name.isascii() or not name.isdigit() or len(name) > 15:
-                raise InputError(f'expected the number of an iteration, got "{name[:40]}"')
+                raise InputError(
+                    f'expected the number of an iteration, got "{name[:40]}"'
+                )
             if not isinstance(one, dict):
                 text = f"expected an object, got {describe(one)}"
                 raise InputError(text, field=f"iteration {name}")
@@ -346,7 +388,11 @@ def _iterations(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(
-    rows: list[tuple[int, ...]], rank: int, name: str, one: dict[str, Any], config: _Config
+    rows: list[tuple[int, ...]],
+    rank: int,
+    name: str,
+    one: dict[str, Any],
+    config: _Config,
 ) -> tuple[int, int]:
     """Append the ops of one iteration of a rank; return its total time and the span of its ops."""
     where, count = f"iteration {name}", len(config.calls)
@@ -357,12 +403,17 @@ def _read(
     total = _time(one.get("total"), f"{where}.total")
     for kind, prefix in (("F", "fwd"), ("B", "bwd")):
         moments = zip(times[f"{prefix}_start"], times[f"{prefix}_end"], strict=True)
-        for (called, microbatch), (start, end) in zip(config.calls, moments, strict=True):
+        for (called, microbatch), (start, end) in zip(
+            config.calls, moments, strict=True
+        ):
             chunk = config.chunks - 1 - called if kind == "B" else called
             stage = chunk * config.pp + rank
             op = (int(name), 0, stage, chunk, KINDS.index(kind), microbatch)
             rows.append((*op, start, end, rank, rank))
-    ends, starts = times["fwd_end"] + times["bwd_end"], times["fwd_start"] + times["bwd_start"]
+    ends, starts = (
+        times["fwd_end"] + times["bwd_end"],
+        times["fwd_start"] + times["bwd_start"],
+    )
     return total, max(ends) - min(starts)
 
 
@@ -373,7 +424,9 @@ def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
     """
     spans = [max(span for _, span in one) for one in zip(*totals, strict=True)]
     return {
-        f"rank {rank}": max(0.0, 1 - sum(spans) / max(1, sum(total for total, _ in one)))
+        f"rank {rank}": max(
+            0.0, 1 - sum(spans) / max(1, sum(total for total, _ in one))
+        )
         for rank, one in enumerate(totals)
     }
 
@@ -393,5 +446,7 @@ def _time(value: Any, field: str) -> int:
     except ValueError as error:
         raise InputError(str(error), field=field) from None
     if abs(number) > Decimal(10) ** 18:
-        raise InputError(f"expected milliseconds within 31 years, got {value}", field=field)
+        raise InputError(
+            f"expected milliseconds within 31 years, got {value}", field=field
+        )
     return int(number.to_integral_value())

@@ -38,7 +38,11 @@ def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
         cannot be said.
     """
     MINDFORMERS.order_of(program.rows, program.shape)
-    ranks, count, chunks = len(program.rows), program.num_microbatches, program.shape.chunks
+    ranks, count, chunks = (
+        len(program.rows),
+        program.num_microbatches,
+        program.shape.chunks,
+    )
     stages = _stages(program, settings)
     layers = [sum(stage.values()) for stage in stages]
     even = sum(layers) // len(stages)
@@ -49,16 +53,22 @@ def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
     model = {"num_layers": sum(layers), "pp_interleave_num": chunks}
     found = {
         "parallel_config": {"pipeline_stage": ranks, "micro_batch_num": count},
-        "model": {"model_config": model | {"offset": listed([each - even for each in layers])}},
+        "model": {
+            "model_config": model | {"offset": listed([each - even for each in layers])}
+        },
         "recompute_config": {
-            name: listed([sum(stage.get(mode, 0) for mode in modes) for stage in stages])
+            name: listed(
+                [sum(stage.get(mode, 0) for mode in modes) for stage in stages]
+            )
             for name, modes in LISTS.items()
         },
     }
     return json.dumps(found) + "\n"
 
 
-def _stages(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, int], ...]:
+def _stages(
+    program: RuntimeProgram, settings: Settings
+) -> tuple[Mapping[str, int], ...]:
     """Return the decoder layers of each stage by mode; refuse what no list says."""
     letters = letters_of(program, settings.model)
     if letters is None:
@@ -77,7 +87,9 @@ def _stages(program: RuntimeProgram, settings: Settings) -> tuple[Mapping[str, i
     for stage, row in enumerate(stages):
         other = min(set(row) - known, default=None)
         if other is not None:
-            text = f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
+            text = (
+                f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
+            )
             raise cannot_say(text)
         if row.get("select") and row.get("comm"):
             raise cannot_say(

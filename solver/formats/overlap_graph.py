@@ -26,13 +26,16 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     source = source_name(path)
     with errors_in(source):
         known = _renamed(read_json(path))
-    known.setdefault("name", "overlap" if str(path) == STANDARD_STREAM else Path(path).stem)
+    known.setdefault(
+        "name", "overlap" if str(path) == STANDARD_STREAM else Path(path).stem
+    )
     fields, left_out = _split(known, field_names(OverlapInstance))
     counts = Counter(left_out)
     if isinstance(fields.get("nodes"), list):
         fields["nodes"] = [_node(node, counts) for node in fields["nodes"]]
     warnings = [
-        f'{source}: the field "{name}" is not used' + (f" ({count} nodes)" if count > 1 else "")
+        f'{source}: the field "{name}" is not used'
+        + (f" ({count} nodes)" if count > 1 else "")
         for name, count in counts.items()
     ]
     return OverlapInstance.parse(fields, source), warnings
@@ -45,7 +48,9 @@ def _renamed(data: Any) -> dict[str, Any]:
         raise InputError("expected either unit or time_unit, got both", field="unit")
     if not isinstance(data.get("unit", ""), str):
         raise InputError(f"expected a text, got {describe(data['unit'])}", field="unit")
-    return {("time_unit" if name == "unit" else name): value for name, value in data.items()}
+    return {
+        ("time_unit" if name == "unit" else name): value for name, value in data.items()
+    }
 
 
 def _split(given: dict[str, Any], known: list[str]) -> tuple[dict[str, Any], list[str]]:

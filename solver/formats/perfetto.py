@@ -43,7 +43,11 @@ def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
     It is an object with ``traceEvents``, one event a line. Times are microseconds, rounded to
     nanoseconds; a time unit that is no unit of seconds is shown as microseconds.
     """
-    events = [event for group, each in enumerate(shown) for event in _Group(each, group).events()]
+    events = [
+        event
+        for group, each in enumerate(shown)
+        for event in _Group(each, group).events()
+    ]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
 
@@ -62,7 +66,9 @@ class _Group:
     def events(self) -> Iterator[Event]:
         yield from self._names()
         yield from self._slices()
-        for pool, device in zip(self.problem.pools, pool_owners(self.problem), strict=True):
+        for pool, device in zip(
+            self.problem.pools, pool_owners(self.problem), strict=True
+        ):
             yield from self._counter(pool, device)
 
     def _names(self) -> Iterator[Event]:
@@ -71,16 +77,24 @@ class _Group:
             name = f"{self.shown.title}: device {device}"
             yield process | {"name": "process_name", "args": {"name": name}}
             order = self.first - 1 + place
-            yield process | {"name": "process_sort_index", "args": {"sort_index": order}}
+            yield process | {
+                "name": "process_sort_index",
+                "args": {"sort_index": order},
+            }
         rows = zip(self.problem.resource_names, self.owner, strict=True)
         for resource, (name, device) in enumerate(rows):
             thread = {"ph": "M", "pid": self.first + device, "tid": resource + 1}
             yield thread | {"name": "thread_name", "args": {"name": name}}
-            yield thread | {"name": "thread_sort_index", "args": {"sort_index": resource}}
+            yield thread | {
+                "name": "thread_sort_index",
+                "args": {"sort_index": resource},
+            }
 
     def _slices(self) -> Iterator[Event]:
         problem = self.problem
-        busy = np.flatnonzero((problem.duration > 0) & (np.diff(problem.resource_ptr) > 0))
+        busy = np.flatnonzero(
+            (problem.duration > 0) & (np.diff(problem.resource_ptr) > 0)
+        )
         ways = self._ways(busy)
         starts = map(self._nanoseconds, self.schedule.start[busy].tolist())
         ends = map(self._nanoseconds, self.schedule.end[busy].tolist())
@@ -88,9 +102,13 @@ class _Group:
         if problem.slices > 1:
             columns["slice"] = problem.numbers["slice"]
         names = problem.op_names(busy)
-        for op, name, start, end in zip(busy.tolist(), names, starts, ends, strict=True):
+        for op, name, start, end in zip(
+            busy.tolist(), names, starts, ends, strict=True
+        ):
             kind = problem.kinds[problem.kind[op]]
-            labels = {key: int(each[op]) for key, each in columns.items() if each[op] != FREE}
+            labels = {
+                key: int(each[op]) for key, each in columns.items() if each[op] != FREE
+            }
             slice_ = {
                 "ph": "X",
                 "name": name,
@@ -101,7 +119,10 @@ class _Group:
             }
             for place, resource in enumerate(problem.resources_of(op).tolist()):
                 way = ways.get(op, {}) if place == 0 else {}
-                place_of = {"pid": self.first + self.owner[resource], "tid": resource + 1}
+                place_of = {
+                    "pid": self.first + self.owner[resource],
+                    "tid": resource + 1,
+                }
                 yield slice_ | place_of | way
 
     def _ways(self, busy: IntArray) -> dict[int, Event]:
@@ -117,8 +138,14 @@ class _Group:
         kept = (own[before] == own[after]) & (own[before] != FREE)
         kept &= (stream[before] != stream[after]) & runs[before] & runs[after]
         comes, goes = set(after[kept].tolist()), set(before[kept].tolist())
-        replica = problem.replica if len(problem.replica) else np.zeros(problem.num_ops, np.int64)
-        number = replica * (int(problem.microbatch.max(initial=0)) + 1) + problem.microbatch
+        replica = (
+            problem.replica
+            if len(problem.replica)
+            else np.zeros(problem.num_ops, np.int64)
+        )
+        number = (
+            replica * (int(problem.microbatch.max(initial=0)) + 1) + problem.microbatch
+        )
         return {
             op: {"bind_id": hex(self.group * 2**32 + int(number[op]) + 1)}
             | ({"flow_in": True} if op in comes else {})
@@ -141,12 +168,18 @@ def _microseconds(nanoseconds: int) -> int | float:
     return nanoseconds // 1000 if nanoseconds % 1000 == 0 else nanoseconds / 1000
 
 
-PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {"perfetto": perfetto_json}
+PICTURES: Mapping[str, Callable[[Sequence[TracedSchedule]], str]] = {
+    "perfetto": perfetto_json
+}
 """Writers of files of viewers, by the name that ``--to`` says."""
 
 
 def shown_in(
-    data: Any, source: str, *, heuristic: str | None = None, otherwise: Instance | None = None
+    data: Any,
+    source: str,
+    *,
+    heuristic: str | None = None,
+    otherwise: Instance | None = None,
 ) -> tuple[Instance, TracedSchedule]:
     """Read the schedule of a document, for a picture.
 
@@ -162,7 +195,9 @@ def shown_in(
     """
     with errors_in(source):
         if not isinstance(data, dict):
-            raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+            raise InputError(
+                f"expected a result or a plan (an object), got {describe(data)}"
+            )
         if data.get("kind") == "plan-result":
             data, otherwise = winner_in(data)
         if heuristic is not None:
@@ -181,13 +216,17 @@ def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) 
     """
     count = Counter(each.title for each in shown)
     named = [
-        replace(each, title=f"{each.title}, {source}") if count[each.title] > 1 else each
+        replace(each, title=f"{each.title}, {source}")
+        if count[each.title] > 1
+        else each
         for each, source in zip(shown, sources, strict=True)
     ]
     return PICTURES[name](named)
 
 
-def _read(data: dict[str, Any], otherwise: Instance | None) -> tuple[Instance, Schedule]:
+def _read(
+    data: dict[str, Any], otherwise: Instance | None
+) -> tuple[Instance, Schedule]:
     """Return the instance and the schedule of a document, or that of its orders."""
     orders, reason = data.get("orders"), data.get("reason")
     if data.get("schedule", data.get("ops")) is None and orders is None and reason:

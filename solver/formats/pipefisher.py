@@ -16,7 +16,11 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, START, UP_PIPE, parse_label
-from ppsolve.solver.formats.pickles.timeline import Timeline, load_timeline_pickle, read_pickle_file
+from ppsolve.solver.formats.pickles.timeline import (
+    Timeline,
+    load_timeline_pickle,
+    read_pickle_file,
+)
 from ppsolve.solver.formats.program import entry_in
 
 _NODE = re.compile(r"_?node([0-9]{1,9})(?![0-9])(?:_timeline)?")
@@ -33,10 +37,14 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     warnings: list[str] = []
     for path in paths:
         if str(path) == STANDARD_STREAM:
-            raise InputError("expected files, pickles are not read from here", source="<stdin>")
+            raise InputError(
+                "expected files, pickles are not read from here", source="<stdin>"
+            )
         files += _in_folder(path, warnings) if os.path.isdir(path) else [path]
     if not files:
-        raise InputError("expected at least one timeline pickle or a folder of them, got none")
+        raise InputError(
+            "expected at least one timeline pickle or a folder of them, got none"
+        )
     files.sort(key=lambda file: (human_key(file.name), str(file)))
     _refuse_twice(files)
     return files, warnings
@@ -44,11 +52,19 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.name.endswith(".pickle"))
+        found = sorted(
+            path for path in folder.iterdir() if path.name.endswith(".pickle")
+        )
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", source=str(folder)) from None
+        raise InputError(
+            f"cannot be read: {error.strerror}", source=str(folder)
+        ) from None
     hidden = [path.name for path in found if path.name.startswith(".")]
-    named = (path for path in found if not path.name.startswith(".") and not os.path.isdir(path))
+    named = (
+        path
+        for path in found
+        if not path.name.startswith(".") and not os.path.isdir(path)
+    )
     files = [path for path in named if not _SCHEDULE.search(path.stem)]
     if not files:
         left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
@@ -62,7 +78,10 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
 def human_key(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names by value: 2 before 10."""
     parts = re.split("([0-9]+)", name)
-    return [(int(part), part) if place % 2 else (0, part) for place, part in enumerate(parts)]
+    return [
+        (int(part), part) if place % 2 else (0, part)
+        for place, part in enumerate(parts)
+    ]
 
 
 def _refuse_twice(files: list[Path]) -> None:
@@ -124,7 +143,9 @@ def _last_match(name: str) -> re.Match[str] | None:
 def instance_name(files: Sequence[Path]) -> str:
     """Return the beginning that all names share before ``_node<k>``, else the folder's name."""
     matches = [(_last_match(file.name), file) for file in files]
-    stems = [file.name[: match.start()] if match else file.stem for match, file in matches]
+    stems = [
+        file.name[: match.start()] if match else file.stem for match, file in matches
+    ]
     common = os.path.commonprefix(stems).strip("_-. ")  # noqa: RUF071 - names, not paths
     name = common or files[0].resolve().parent.name or "pipefisher"
     return name.encode("utf-8", "replace").decode()
@@ -164,10 +185,14 @@ def convert_pipefisher(
     for call in CALLS:
         if next(_starts(timelines[0], [call]), None) is None:
             kind = call.removeprefix("call_")
-            text = f"expected {kind}s of node 0, whose times are the zero of all others; "
+            text = (
+                f"expected {kind}s of node 0, whose times are the zero of all others; "
+            )
             raise InputError(f"{text}there are none", source=names[0], field=call)
     document = timelines_document(timelines, instance_name(files))
-    warnings += _node_warnings(numbers, timelines) + _timeline_warnings(names, timelines)
+    warnings += _node_warnings(numbers, timelines) + _timeline_warnings(
+        names, timelines
+    )
     source = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     return KfacInstance.parse(document, source), warnings
 
@@ -210,19 +235,29 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
     ``len // k`` items, all of them where that is 0.
     """
     steps = len(timeline.get(PROFILED_STEP, ()))
-    warnings = [] if steps else ["start_end: missing or empty, taken as one profiled step"]
-    known = {label: pairs for label, pairs in timeline.items() if parse_label(label) is not None}
+    warnings = (
+        [] if steps else ["start_end: missing or empty, taken as one profiled step"]
+    )
+    known = {
+        label: pairs
+        for label, pairs in timeline.items()
+        if parse_label(label) is not None
+    }
     unknown = [label for label in timeline if label not in known]
     if unknown:
         warnings.append(f"unknown labels dropped: {_listed(unknown)}")
-    uneven = [label for label, pairs in known.items() if steps > 1 and len(pairs) % steps]
+    uneven = [
+        label for label, pairs in known.items() if steps > 1 and len(pairs) % steps
+    ]
     if uneven:
         warnings.append(
             f"the number of intervals is no multiple of the {steps} profiled steps, "
             f"the last step is a guess: {_listed(uneven)}"
         )
     if steps > 1:
-        known = {label: pairs[-(len(pairs) // steps) :] for label, pairs in known.items()}
+        known = {
+            label: pairs[-(len(pairs) // steps) :] for label, pairs in known.items()
+        }
     return known, warnings
 
 
@@ -233,12 +268,18 @@ def _listed(labels: list[str], most: int = 3) -> str:
 
 def _has_syncs(timeline: Timeline) -> bool:
     return any(
-        label is not None and label.kind == "sync" and any(None not in pair for pair in pairs)
-        for label, pairs in ((parse_label(text), pairs) for text, pairs in timeline.items())
+        label is not None
+        and label.kind == "sync"
+        and any(None not in pair for pair in pairs)
+        for label, pairs in (
+            (parse_label(text), pairs) for text, pairs in timeline.items()
+        )
     )
 
 
-def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline]) -> list[str]:
+def _node_warnings(
+    numbers: Sequence[int] | None, timelines: Sequence[Timeline]
+) -> list[str]:
     """Return at most one warning, about nodes that seem to be missing.
 
     Every second number alone is what a run with two replicas per stage gives, one file a stage.
@@ -248,21 +289,29 @@ def _node_warnings(numbers: Sequence[int] | None, timelines: Sequence[Timeline])
     shown = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
     text = f"nodes seem to be missing: there are {shown}"
     if numbers[0] or len({right - left for left, right in pairwise(numbers)}) > 1:
-        return [text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")]
+        return [
+            text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")
+        ]
     if len(numbers) > 1 < numbers[1] and not any(map(_has_syncs, timelines)):
         return [f"{text}, but no sync with replicas was recorded"]
     return []
 
 
-def _timeline_warnings(names: Sequence[str], timelines: Sequence[Timeline]) -> list[str]:
+def _timeline_warnings(
+    names: Sequence[str], timelines: Sequence[Timeline]
+) -> list[str]:
     """Return warnings about suspicious times and labels, those that compare nodes at the end."""
     origin = min(_starts(timelines[0], CALLS[:1]))
     pairs = zip(names, timelines, strict=True)
-    warnings = [f"{name}: {text}" for name, each in pairs for text in _suspicions(each, origin)]
+    warnings = [
+        f"{name}: {text}" for name, each in pairs for text in _suspicions(each, origin)
+    ]
     for pipe, words in PIPES.items():
         for kind in ("forward", "backward"):
             counts = [_count(timeline, kind, pipe) for timeline in timelines]
-            odd = next((k for k, count in enumerate(counts) if count != counts[0]), None)
+            odd = next(
+                (k for k, count in enumerate(counts) if count != counts[0]), None
+            )
             if odd is not None:
                 text = f"{counts[odd]} {kind}s{words}, node 0 has {counts[0]}"
                 warnings.append(f"{names[odd]}: {text}")
@@ -281,16 +330,25 @@ def _count(timeline: Timeline, kind: str, pipe: str) -> int:
 def _suspicions(timeline: Timeline, origin: float) -> Iterator[str]:
     first = min(_starts(timeline, CALLS), default=None)
     if first is not None and first < origin:
-        text = f"its first op starts {origin - first} ns before node 0's first forward: "
+        text = (
+            f"its first op starts {origin - first} ns before node 0's first forward: "
+        )
         yield f"{text}is its clock ahead?"
     for pipe, words in PIPES.items():
-        forwards, backwards = _count(timeline, "forward", pipe), _count(timeline, "backward", pipe)
+        forwards, backwards = (
+            _count(timeline, "forward", pipe),
+            _count(timeline, "backward", pipe),
+        )
         if forwards != backwards:
             yield f"{forwards} forwards but {backwards} backwards{words}"
     if first is None:
         yield "no forwards and no backwards at all"
     labels = {text: parse_label(text) for text in timeline}
-    bare = [text for text, label in labels.items() if label and label.factor and not label.module]
+    bare = [
+        text
+        for text, label in labels.items()
+        if label and label.factor and not label.module
+    ]
     if bare:
         yield f"without a module's name, taken for one more module: {', '.join(bare)}"
 
@@ -345,7 +403,9 @@ def _check(labels: Any) -> None:
             for place, label in enumerate(_items(row, f"{field}[{number}]", "labels")):
                 if not isinstance(label, str):
                     where = f"{field}[{number}][{place}]"
-                    raise InputError(f"expected a label, got {describe(label)}", field=where)
+                    raise InputError(
+                        f"expected a label, got {describe(label)}", field=where
+                    )
                 starts += label == START
         if not starts:
             raise InputError(f'expected an iteration with "{START}"', field=field)
@@ -353,7 +413,9 @@ def _check(labels: Any) -> None:
 
 def _items(value: Any, field: str, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"expected a list of {what}, got {describe(value)}", field=field)
+        raise InputError(
+            f"expected a list of {what}, got {describe(value)}", field=field
+        )
     return value
 
 

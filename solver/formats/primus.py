@@ -17,7 +17,13 @@ from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.solver.formats.layers import decoders_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline import grammar
-from ppsolve.solver.kinds.pipeline.grammar import FORWARD, Action, Communication, Overlap, Step
+from ppsolve.solver.kinds.pipeline.grammar import (
+    FORWARD,
+    Action,
+    Communication,
+    Overlap,
+    Step,
+)
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 from ppsolve.solver.kinds.pipeline.runtimes.families import PRIMUS
 from ppsolve.solver.kinds.pipeline.runtimes.placement import is_folded
@@ -53,7 +59,13 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     """
     PRIMUS.order_of(program.rows, program.shape)
     is_v, chunks = is_folded(program.shape), program.shape.chunks
-    algorithm = "zbv-formatted" if is_v else "zero-bubble" if chunks == 1 else "1f1b-interleaved"
+    algorithm = (
+        "zbv-formatted"
+        if is_v
+        else "zero-bubble"
+        if chunks == 1
+        else "1f1b-interleaved"
+    )
     _refuse_offloading(program, is_v=is_v)
     rows = with_communications(program.rows, program.ends, local=True)
     table = _Table(program.stage_to_rank, program.copies)
@@ -71,7 +83,9 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
     if settings.recomputed is None:
-        is_selective = program.plan is not None and program.plan.recompute == "selective"
+        is_selective = (
+            program.plan is not None and program.plan.recompute == "selective"
+        )
         return {"recompute_granularity": "selective"} if is_selective else {}
     decoders = decoders_of(program, settings)
     pairs = zip(accumulate(decoders, initial=0), settings.recomputed, strict=False)
@@ -97,7 +111,9 @@ def _refuse_offloading(program: RuntimeProgram, *, is_v: bool) -> None:
         )
     if not program.copies:
         raise cannot_say("modes: expected a schedule with copies (O, L), it has none")
-    pair = next((s for row in program.rows for s in row if isinstance(s, Overlap)), None)
+    pair = next(
+        (s for row in program.rows for s in row if isinstance(s, Overlap)), None
+    )
     if pair is not None:
         raise cannot_say(
             f"modes: {PRIMUS.title} offloads nothing beside combined groups such as {pair}"
@@ -111,12 +127,19 @@ class _Table:
         self, stage_to_rank: tuple[int, ...], copies: Mapping[Action, Sequence[Action]]
     ) -> None:
         self.ranks, self.copies = stage_to_rank, copies
-        self.offloaded = {copy._replace(kind=FORWARD) for each in copies.values() for copy in each}
-        self.chunk = [stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)]
+        self.offloaded = {
+            copy._replace(kind=FORWARD) for each in copies.values() for copy in each
+        }
+        self.chunk = [
+            stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)
+        ]
 
     def stages(self, num_ranks: int) -> list[list[int]]:
         """Return the stages of each rank, by chunk."""
-        return [[s for s, r in enumerate(self.ranks) if r == rank] for rank in range(num_ranks)]
+        return [
+            [s for s, r in enumerate(self.ranks) if r == rank]
+            for rank in range(num_ranks)
+        ]
 
     def nodes(self, step: Step) -> list[dict[str, Any]]:
         """Return the nodes of a step; none for reductions, which Megatron-LM does itself."""
@@ -147,5 +170,13 @@ class _Table:
         other = step.stage + (1 if goes_up else -1)
         own, peer = self.ranks[step.stage], self.ranks[other]
         if step.kind in {grammar.SEND_F, grammar.SEND_B}:
-            return {"from_pp_rank": own, "to_pp_rank": peer, "send_to_chunk": self.chunk[other]}
-        return {"from_pp_rank": peer, "to_pp_rank": own, "recv_from_chunk": self.chunk[other]}
+            return {
+                "from_pp_rank": own,
+                "to_pp_rank": peer,
+                "send_to_chunk": self.chunk[other],
+            }
+        return {
+            "from_pp_rank": peer,
+            "to_pp_rank": own,
+            "recv_from_chunk": self.chunk[other],
+        }

@@ -23,7 +23,12 @@ from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.actions import action_strings
-from ppsolve.solver.kinds.pipeline.grammar import Action, ComputeStep, Overlap, actions_of
+from ppsolve.solver.kinds.pipeline.grammar import (
+    Action,
+    ComputeStep,
+    Overlap,
+    actions_of,
+)
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
@@ -48,7 +53,9 @@ class Settings:
     model: str | None = None  # the layers of the model, see `letters_of`
     # decoder layers of each stage whose forward is run again before their backward
     recomputed: tuple[int, ...] | None = None
-    offload_modules: tuple[str, ...] = ()  # modules of Megatron-LM whose inputs go to the host
+    offload_modules: tuple[
+        str, ...
+    ] = ()  # modules of Megatron-LM whose inputs go to the host
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +65,9 @@ class RuntimeProgram:
     name: str
     # the steps of each rank, in order; every rule of `broken_rules` but ``data-order`` holds
     rows: Rows
-    ends: Ends | None = None  # ends in the time unit of the result, where the result has a schedule
+    ends: Ends | None = (
+        None  # ends in the time unit of the result, where the result has a schedule
+    )
     instance: PipelineInstance | None = None  # the pipeline, where it is known
     layers: tuple[int, ...] | None = None  # layers of each stage, where they are known
     # mode of each stage and micro-batch; empty where every activation is kept
@@ -133,7 +142,9 @@ def read_program(
     Returns: with the steps of every rank.
     """
     if not isinstance(data, dict):
-        raise InputError(f"expected a result or a plan (an object), got {describe(data)}")
+        raise InputError(
+            f"expected a result or a plan (an object), got {describe(data)}"
+        )
     if data.get("kind") == "plan-result":
         data, instance = winner_in(data)
         if instance.plan is None:
@@ -148,7 +159,9 @@ def read_program(
         text = f"expected the result of a pipeline, got {describe(data['kind'])}"
         raise InputError(text, field="kind")
     if data.get("status") == "infeasible":
-        raise InputError(f"the schedule breaks a rule: {data.get('reason')}", field="status")
+        raise InputError(
+            f"the schedule breaks a rule: {data.get('reason')}", field="status"
+        )
     alone, members = (data, None) if replica is None else _of_replica(data, replica)
     if instance is not None and replica is None and _ops_in(data) is not None:
         claimed = claimed_settings(instance, data)
@@ -162,7 +175,9 @@ def read_program(
         ends = _simulated_ends(rows, instance, data)
     elif instance is not None:
         _refuse(PIPELINE.check(instance, data))
-    count = 1 + max(a.microbatch for row in rows for step in row for a in actions_of(step))
+    count = 1 + max(
+        a.microbatch for row in rows for step in row for a in actions_of(step)
+    )
     name = str(data.get("instance") or (instance.name if instance else "pipeline"))
     numbers = members or tuple(range(count))
     plan = None if instance is None else instance.plan
@@ -201,7 +216,9 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
         raise error.about(".".join(filter(None, (CARRIED, error.field)))) from None
 
 
-def _simulated_ends(rows: Rows, instance: PipelineInstance, data: dict[str, Any]) -> Ends:
+def _simulated_ends(
+    rows: Rows, instance: PipelineInstance, data: dict[str, Any]
+) -> Ends:
     found = broken_rules(rows, shape_of(instance))
     _refuse(broken for broken in found if broken.rule != "data-order")
     proposal, violations = simulated(rows, instance, data)
@@ -230,7 +247,9 @@ def layer_types(
             raise InputError(wrong, field="layers")
         return named_counts(instance.layers, counts)
     is_form = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    if rows is None or (is_form and all(type(n) is int for row in rows for n in row.values())):
+    if rows is None or (
+        is_form and all(type(n) is int for row in rows for n in row.values())
+    ):
         return tuple(rows or ())
     text = f"expected the numbers of layers of each stage, got {describe(rows)}"
     raise InputError(text, field="layers")
@@ -257,10 +276,16 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     `heuristic`: name of the heuristic.
     """
     entries = data.get("heuristics")
-    rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
+    rows = (
+        [row for row in entries if isinstance(row, dict)]
+        if isinstance(entries, list)
+        else []
+    )
     found = {str(row.get("name")): row for row in rows}
     if heuristic not in found:
-        text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(heuristic, found)
+        text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(
+            heuristic, found
+        )
         raise InputError(text, field="--heuristic")
     return {"instance": data.get("instance"), **found[heuristic]}
 
@@ -271,10 +296,14 @@ def _ops_in(data: dict[str, Any]) -> list[Any] | None:
     return ops if isinstance(ops, list) else None
 
 
-def _of_replica(data: dict[str, Any], replica: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+def _of_replica(
+    data: dict[str, Any], replica: int
+) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Return the schedule of one replica, counted from 0, and its micro-batches in the step."""
     ops = (op for op in _ops_in(data) or () if isinstance(op, dict))
-    placed = (op for op in ops if type(op.get("device")) is type(op.get("microbatch")) is int)
+    placed = (
+        op for op in ops if type(op.get("device")) is type(op.get("microbatch")) is int
+    )
     own = [op for op in placed if op.get("replica") == replica]
     if not own:
         raise InputError(f"the schedule has no replica {replica}", field="--replica")
@@ -314,11 +343,20 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     if empty is not None:
         raise cannot_say(f"placement: rank {empty} has no op; every rank needs a stage")
     timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
-    ends = {action: end for row in timed for _, end, step in row for action in actions_of(step)}
-    twice = next((one for row in timed for one, two in pairwise(row) if one == two), None)
+    ends = {
+        action: end
+        for row in timed
+        for _, end, step in row
+        for action in actions_of(step)
+    }
+    twice = next(
+        (one for row in timed for one, two in pairwise(row) if one == two), None
+    )
     if twice is not None:
         raise cannot_say(f"twice: {twice[2]} is there more than once")
-    rows = tuple(tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed)
+    rows = tuple(
+        tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed
+    )
     _refuse_pieces(rows)
     return rows, ends
 
@@ -329,7 +367,13 @@ def _by_start(timed: tuple[Any, Any, ComputeStep]) -> tuple[Any, ...]:
     action = next(actions_of(step))
     is_forward = action.kind == grammar.FORWARD
     is_last = action.kind == grammar.BACKWARD_WEIGHT
-    return start, end, is_last, not is_forward, action.stage if is_forward else -action.stage
+    return (
+        start,
+        end,
+        is_last,
+        not is_forward,
+        action.stage if is_forward else -action.stage,
+    )
 
 
 def _copies(ops: list[Any], rows: Rows) -> dict[Action, tuple[Action, ...]]:
@@ -343,7 +387,9 @@ def _copies(ops: list[Any], rows: Rows) -> dict[Action, tuple[Action, ...]]:
     steps: dict[int, list[tuple[Any, Any, Action]]] = {}
     events: dict[int, list[tuple[Any, bool, Action]]] = {}
     for index, op in enumerate(ops):
-        action = _action(op, f"schedule.ops[{index}]", (*grammar.COMPUTE_KINDS, *_COPY_KINDS))
+        action = _action(
+            op, f"schedule.ops[{index}]", (*grammar.COMPUTE_KINDS, *_COPY_KINDS)
+        )
         if action is not None and action.kind in _COPY_KINDS:
             is_back = action.kind == RELOAD_KIND
             moment = op["start"] if is_back else op["end"]
@@ -378,7 +424,9 @@ def _step(op: Any, where: str) -> ComputeStep | None:
     return pair
 
 
-def _action(op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS) -> Action | None:
+def _action(
+    op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS
+) -> Action | None:
     """Return the action of an op, None for transfers, collectives and optimizer steps."""
     if not isinstance(op, dict):
         raise InputError(f"expected an object, got {describe(op)}", field=where)
@@ -393,7 +441,9 @@ def _action(op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS)
     for name in ("stage", "device", "microbatch", "start", "end"):
         value, is_time = op.get(name), name in {"start", "end"}
         if is_time and isinstance(value, bool | str | list | dict | None):
-            raise InputError(f"expected a number, got {describe(value)}", field=f"{where}.{name}")
+            raise InputError(
+                f"expected a number, got {describe(value)}", field=f"{where}.{name}"
+            )
         if not is_time and (type(value) is not int or value < 0):
             text = f"expected a number >= 0, got {describe(value)}"
             raise InputError(text, field=f"{where}.{name}")
@@ -401,7 +451,9 @@ def _action(op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS)
 
 
 def _refuse_pieces(rows: Rows) -> None:
-    counts = Counter(action for row in rows for step in row for action in actions_of(step))
+    counts = Counter(
+        action for row in rows for step in row for action in actions_of(step)
+    )
     action, count = counts.most_common(1)[0]
     if count > 1:
         raise cannot_say(
@@ -428,7 +480,9 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
         if rank >= len(timed) or sorted(halves) != sorted(
             action for step in timed[rank] for action in actions_of(step)
         ):
-            raise InputError("expected the ops of the schedule", field=f"orders[{rank}]")
+            raise InputError(
+                "expected the ops of the schedule", field=f"orders[{rank}]"
+            )
         for one, two in pairwise(halves):
             if ends[two] < ends[one]:
                 text = f"the schedule ends {two} before {one}, the order says otherwise"

@@ -37,13 +37,17 @@ def _read(path: Path) -> Trace:
         table = _load(path)
         rows = _compute_rows(table)
         _refuse_missing_stage(table, rows)
-        start, duration = (_nanoseconds(rows, name) for name in ("start_ts", "duration"))
+        start, duration = (
+            _nanoseconds(rows, name) for name in ("start_ts", "duration")
+        )
     columns = {
         "step": rows["step"],
         "replica": rows["dp_rank"],
         "stage": rows["mc"] * (int(rows["stage"].max()) + 1) + rows["stage"],
         "chunk": rows["mc"],
-        "kind": np.array([KINDS.index(OPTYPES[name]) for name in rows["optype"].tolist()]),
+        "kind": np.array(
+            [KINDS.index(OPTYPES[name]) for name in rows["optype"].tolist()]
+        ),
         "microbatch": rows["mb_id"],
         "start": start,
         "end": start + duration,
@@ -56,7 +60,9 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise InputError("reading Parquet needs pyarrow: pip install 'ppsolve[traces]'") from None
+        raise InputError(
+            "reading Parquet needs pyarrow: pip install 'ppsolve[traces]'"
+        ) from None
     with opened(path) as stream:
         try:
             file = parquet.ParquetFile(stream)
@@ -66,7 +72,9 @@ def _load(path: Path) -> dict[str, Any]:
             table = file.read(columns=list(NAMES))
             return {name: table.column(name).to_numpy() for name in NAMES}
         except (ArrowException, OSError, ValueError) as error:
-            raise InputError(f"not valid Parquet: {' '.join(str(error).split())}") from None
+            raise InputError(
+                f"not valid Parquet: {' '.join(str(error).split())}"
+            ) from None
 
 
 def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any]) -> None:
@@ -81,7 +89,9 @@ def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any]) -> None:
 def _compute_rows(table: dict[str, Any]) -> dict[str, Any]:
     chosen = np.isin(table["optype"].astype(str), list(OPTYPES))
     if not chosen.any():
-        raise InputError(f"expected rows of {' and '.join(OPTYPES)}, there is none", field="optype")
+        raise InputError(
+            f"expected rows of {' and '.join(OPTYPES)}, there is none", field="optype"
+        )
     rows = {name: column[chosen] for name, column in table.items()}
     numbers = np.flatnonzero(chosen)
     return rows | {name: _whole(rows[name], numbers, name) for name in WHOLE}
@@ -111,7 +121,9 @@ def _finite(column: Any, numbers: IntArray, name: str) -> Any:
 def _nanoseconds(rows: dict[str, Any], name: str) -> IntArray:
     values = _finite(rows[name], np.arange(len(rows["step"])), f"compute.{name}")
     seconds = values.astype(np.float64)
-    wrong = np.flatnonzero((np.abs(seconds) > 4e9) | ((seconds < 0) & (name == "duration")))
+    wrong = np.flatnonzero(
+        (np.abs(seconds) > 4e9) | ((seconds < 0) & (name == "duration"))
+    )
     if len(wrong):
         row = int(wrong[0])
         event = f"step {rows['step'][row]}, replica {rows['dp_rank'][row]}: "

@@ -14,11 +14,22 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.problem import FREE
-from ppsolve.models.documents.base import as_clock, as_json_number, describe, did_you_mean
+from ppsolve.models.documents.base import (
+    as_clock,
+    as_json_number,
+    describe,
+    did_you_mean,
+)
 from ppsolve.models.documents.contents import describe_document
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_text, source_name
-from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Trace, joined
+from ppsolve.models.studies.trace.table import (
+    COLUMNS,
+    KINDS,
+    NANOSECONDS,
+    Trace,
+    joined,
+)
 
 REQUIRED = ("stage", "kind", "microbatch")
 WHOLE = ("step", "replica", "stage", "chunk", "microbatch", "device", "length", "clock")
@@ -84,7 +95,9 @@ def _read(path: str | Path) -> Trace:
         unit = _unit(rows[0][1])
         values = [_values(row, unit, f"line {line}") for line, row in rows]
     names = (*COLUMNS, "length", "clock")
-    columns = {name: np.array([row[name] for row in values], dtype=np.int64) for name in names}
+    columns = {
+        name: np.array([row[name] for row in values], dtype=np.int64) for name in names
+    }
     clocks = columns.pop("clock")
     _fill_chunks(columns)
     return Trace.of(
@@ -108,7 +121,9 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
                 names = cells
                 twice = next((name for name in names if names.count(name) > 1), None)
                 if twice is not None:
-                    raise InputError(f'the column "{twice}" is there twice', field="line 1")
+                    raise InputError(
+                        f'the column "{twice}" is there twice', field="line 1"
+                    )
                 continue
             if len(cells) != len(names):
                 text = f"expected {len(names)} cells as in the header, got {len(cells)}"
@@ -116,7 +131,9 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
             pairs = zip(names, cells, strict=True)
             yield reader.line_num, {name: cell for name, cell in pairs if cell}
     except csv.Error as error:
-        raise InputError(f"not valid CSV: {error}", field=f"line {reader.line_num}") from None
+        raise InputError(
+            f"not valid CSV: {error}", field=f"line {reader.line_num}"
+        ) from None
 
 
 def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
@@ -125,16 +142,22 @@ def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
             continue
         row = parse_json(line, f"{source}, line {number}")
         if not isinstance(row, dict):
-            raise InputError(f"expected an object, got {describe(row)}", field=f"line {number}")
+            raise InputError(
+                f"expected an object, got {describe(row)}", field=f"line {number}"
+            )
         yield number, row
 
 
 def _unit(row: Mapping[str, Any]) -> str:
     found = {match[2] for name in row if (match := TIME.fullmatch(name))}
     if len(found) != 1:
-        other = describe_document(dict.fromkeys(row.keys() - {"kind"})) or "there is none"
+        other = (
+            describe_document(dict.fromkeys(row.keys() - {"kind"})) or "there is none"
+        )
         got = f"got {', '.join(sorted(found))}" if found else other
-        raise InputError(f"expected start and end in one unit, such as start_us and end_us; {got}")
+        raise InputError(
+            f"expected start and end in one unit, such as start_us and end_us; {got}"
+        )
     return found.pop()
 
 
@@ -168,7 +191,9 @@ def _number(name: str, value: Any) -> Decimal:
     try:
         return as_clock(Decimal(value) if isinstance(value, str) else value)
     except InvalidOperation:
-        raise InputError(f"expected a number, got {describe(value)}", field=name) from None
+        raise InputError(
+            f"expected a number, got {describe(value)}", field=name
+        ) from None
     except ValueError as error:
         raise InputError(str(error), field=name) from None
 
@@ -183,7 +208,9 @@ def _whole(name: str, value: Any) -> int:
 def _time(name: str, value: Any, nanoseconds: int) -> int:
     number = _number(name, value) * nanoseconds
     if abs(number) > 2**62:
-        raise InputError(f"expected a time within 146 years, got {describe(value)}", field=name)
+        raise InputError(
+            f"expected a time within 146 years, got {describe(value)}", field=name
+        )
     return int(number.to_integral_value())
 
 
@@ -192,4 +219,6 @@ def _fill_chunks(columns: dict[str, Any]) -> None:
     both = np.stack([columns["device"], columns["stage"]])
     pairs, place = np.unique(both, axis=1, return_inverse=True)
     rank = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
-    columns["chunk"] = np.where(columns["chunk"] == FREE, rank[place.ravel()], columns["chunk"])
+    columns["chunk"] = np.where(
+        columns["chunk"] == FREE, rank[place.ravel()], columns["chunk"]
+    )

@@ -40,7 +40,9 @@ class Target:
     files: Writer
     is_tested: bool = False  # whether its files were run by the runtime
     formats: tuple[Format, ...] = ()  # what ``--format`` may say, the default first
-    recomputes: bool = False  # whether it can say how many layers of a stage are recomputed
+    recomputes: bool = (
+        False  # whether it can say how many layers of a stage are recomputed
+    )
     says: frozenset[str] = SPLIT  # the fields of `PlanOrigin` that its files say
 
     def settings(
@@ -61,9 +63,13 @@ class Target:
         known = [each for each in self.formats if form in {None, each}]
         if form is not None and not known:
             hint = did_you_mean(form, self.formats) if self.formats else ""
-            raise InputError(f'{self.name} has no format "{form}"{hint}', field="--format")
+            raise InputError(
+                f'{self.name} has no format "{form}"{hint}', field="--format"
+            )
         if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
-            raise InputError("expected --to torch --format compute_comms", field="--fsdp")
+            raise InputError(
+                "expected --to torch --format compute_comms", field="--fsdp"
+            )
         if model is not None:
             layers_of(model)
         if recomputed is not None and not self.recomputes:
@@ -113,15 +119,21 @@ def _single(write: Callable[[RuntimeProgram, Settings], str]) -> Writer:
 TARGETS = (
     Target(
         "torch",
-        _single(lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)),
+        _single(
+            lambda p, settings: torch_csv(p, settings.form, shards=settings.shards)
+        ),
         is_tested=True,
         formats=FORMATS,
         says=frozenset(),
     ),
     Target("torchtitan", torchtitan_files, says=SPLIT | {"tensor_parallel"}),
-    Target("megatron", _single(megatron_flags), recomputes=True, says=EVERY - {"replicas"}),
+    Target(
+        "megatron", _single(megatron_flags), recomputes=True, says=EVERY - {"replicas"}
+    ),
     Target("colossalai", _single(colossalai_nodes), says=frozenset()),
-    Target("primus", _single(primus_table), recomputes=True, says=frozenset({"recompute"})),
+    Target(
+        "primus", _single(primus_table), recomputes=True, says=frozenset({"recompute"})
+    ),
     Target("deepspeed", _single(deepspeed_parts)),
     Target("mindformers", _single(mindformers_lists), says=SPLIT | {"recompute"}),
     Target("json", _single(_neutral_json), is_tested=True, says=EVERY),

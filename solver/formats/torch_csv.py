@@ -21,7 +21,12 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import replica_of
 from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.program import Format, RuntimeProgram
-from ppsolve.solver.kinds.pipeline.grammar import Communication, ComputeStep, Step, parse_step
+from ppsolve.solver.kinds.pipeline.grammar import (
+    Communication,
+    ComputeStep,
+    Step,
+    parse_step,
+)
 from ppsolve.solver.kinds.pipeline.programs import rules
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
@@ -84,7 +89,9 @@ def _row(cells: list[str], rank: int) -> list[Step]:
         with errors_about(f"row {rank}, column {column}"):
             row += [parse_step(cell)] if cell.strip() else []
     if not row:
-        raise InputError("expected the actions of a rank, the row is empty", field=f"row {rank}")
+        raise InputError(
+            "expected the actions of a rank, the row is empty", field=f"row {rank}"
+        )
     return row
 
 
@@ -157,7 +164,9 @@ def convert_torch_csv(
     if broken:
         raise InputError(str(broken[0]), source=source_name(path))
     steps = _computing(rows, order if fed is instance else None)
-    entry, proposal = rules.simulated_entry(steps, fed, "torch-csv", document, exact=exact)
+    entry, proposal = rules.simulated_entry(
+        steps, fed, "torch-csv", document, exact=exact
+    )
     bound = best_bound(lower_bounds(ImpliedOrder(proposal.schedule.problem))).value
     return entry, relative_gap(proposal.schedule.value, bound, bound)
 
@@ -184,8 +193,14 @@ def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
 
 
 def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeStep]]:
-    found = [[step for step in row if not isinstance(step, Communication)] for row in rows]
-    return found if order is None else [[step.renumbered(order) for step in row] for row in found]
+    found = [
+        [step for step in row if not isinstance(step, Communication)] for row in rows
+    ]
+    return (
+        found
+        if order is None
+        else [[step.renumbered(order) for step in row] for row in found]
+    )
 
 
 def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
@@ -206,7 +221,9 @@ def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
         for each in order:
             if type(each) is not int or not 0 <= each < count:
                 got = each if type(each) is int else describe(each)
-                raise InputError(f"expected micro-batches from 0 to {count - 1}, got {got}")
+                raise InputError(
+                    f"expected micro-batches from 0 to {count - 1}, got {got}"
+                )
             if each in seen:
                 raise InputError(f"expected every micro-batch once, got {each} twice")
             seen.add(each)

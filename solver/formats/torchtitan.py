@@ -19,7 +19,9 @@ from ppsolve.solver.kinds.pipeline.runtimes.families import TORCHTITAN
 from ppsolve.solver.kinds.pipeline.runtimes.placement import is_folded
 
 
-def torchtitan_files(program: RuntimeProgram, settings: Settings, path: Path) -> dict[Path, str]:
+def torchtitan_files(
+    program: RuntimeProgram, settings: Settings, path: Path
+) -> dict[Path, str]:
     """Write a program as PyTorch's file, a snippet of Python and a TOML file.
 
     Raises `InputError` where the placement cannot be said, or the files would go to stdout.
@@ -60,7 +62,11 @@ def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | No
     layer = count()
     names = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
     return [
-        [name for letter in stage for name in names.get(letter) or [f"layers.{next(layer)}"]]
+        [
+            name
+            for letter in stage
+            for name in names.get(letter) or [f"layers.{next(layer)}"]
+        ]
         for stage in letters
     ]
 
@@ -70,21 +76,35 @@ def _listed(name: str, modules: list[list[str]]) -> str:
     return f"{name} = [\n{rows}]"
 
 
-def _python(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
-    lines = [f"config.parallelism.{name} = {json.dumps(value)}" for name, value in keys.items()]
-    lines.insert(1, f"config.parallelism.num_pp_microbatches = {program.num_microbatches}")
+def _python(
+    keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None
+) -> str:
+    lines = [
+        f"config.parallelism.{name} = {json.dumps(value)}"
+        for name, value in keys.items()
+    ]
+    lines.insert(
+        1, f"config.parallelism.num_pp_microbatches = {program.num_microbatches}"
+    )
     if modules is not None:
         lines.append(_listed("config.parallelism.module_fqns_per_model_part", modules))
     return "\n".join(lines) + "\n"
 
 
-def _toml(keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None) -> str:
+def _toml(
+    keys: dict[str, Any], program: RuntimeProgram, modules: list[list[str]] | None
+) -> str:
     # The last linear layer had another name up to v0.2.2.
     size = program.plan.microbatch_size if program.plan is not None else 1
     lines = ["[training]", f"local_batch_size = {size * program.num_microbatches}", ""]
-    lines += ["[parallelism]", *(f"{name} = {json.dumps(value)}" for name, value in keys.items())]
+    lines += [
+        "[parallelism]",
+        *(f"{name} = {json.dumps(value)}" for name, value in keys.items()),
+    ]
     lines.append(f"pipeline_parallel_microbatch_size = {size}")
     if modules is not None:
-        rows = [["output" if name == "lm_head" else name for name in row] for row in modules]
+        rows = [
+            ["output" if name == "lm_head" else name for name in row] for row in modules
+        ]
         lines.append(_listed("module_fqns_per_model_part", rows))
     return "\n".join(lines) + "\n"

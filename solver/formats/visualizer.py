@@ -12,13 +12,20 @@ from pydantic import BeforeValidator, Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
 from ppsolve.models.documents.errors import InputError, errors_in
-from ppsolve.models.documents.files import STANDARD_STREAM, parse_json, read_text, source_name
+from ppsolve.models.documents.files import (
+    STANDARD_STREAM,
+    parse_json,
+    read_text,
+    source_name,
+)
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
 def _list_of_times(value: Any) -> Any:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"expected a list with one time per stage, got {describe(value)}")
+        raise ValueError(
+            f"expected a list with one time per stage, got {describe(value)}"
+        )
     if not value:
         raise ValueError("expected at least one time, the list is empty")
     return tuple(value)
@@ -64,7 +71,9 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
         where, count = f"{source}: {kind}_times", len(given)
         if lacking > 0:
             text = f"{count} of {config.num_stages} stages given"
-            warnings.append(f"{where}: {text}, the others take the last value, {given[-1]}")
+            warnings.append(
+                f"{where}: {text}, the others take the last value, {given[-1]}"
+            )
         elif lacking < 0:
             text = f"{count} entries for {config.num_stages} stages"
             warnings.append(f"{where}: {text}, the last {-lacking} cut")
@@ -114,7 +123,9 @@ def _refuse_depth(events: Iterable[Any]) -> None:
 
 def _yaml_problem(error: Any) -> str:
     mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    place = (
+        f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    )
     return place + str(getattr(error, "problem", None) or error).replace("\n", " ")
 
 
@@ -124,7 +135,9 @@ def _loader(safe_loader: Any) -> Any:
         def flatten_mapping(self, node: Any) -> None:
             # Nested merges grow exponentially; no config needs them.
             if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-                raise InputError('merge keys ("<<") are not supported, write the fields out')
+                raise InputError(
+                    'merge keys ("<<") are not supported, write the fields out'
+                )
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = [key.value for key, _ in node.value if isinstance(key.value, str)]
@@ -135,5 +148,7 @@ def _loader(safe_loader: Any) -> Any:
 
     # YAML 1.1 takes 1e3 for text, everybody else for a number.
     exponent = re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+0123456789"))
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", exponent, list("-+0123456789")
+    )
     return Loader

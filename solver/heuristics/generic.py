@@ -8,7 +8,12 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicFunction, Proposal, Request
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicFunction,
+    Proposal,
+    Request,
+)
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
@@ -29,7 +34,9 @@ from ppsolve.solver.structure.timing import time_orders
 def list_tail(problem: Problem) -> Schedule:
     """Schedule the longest tail (critical path) first; weight gradients fill idle time."""
     rank = longest_tail(problem)
-    found = _parallel(problem, PriorityRule(rank, fillers(problem), 1.0, 1.0, frees_memory=True))
+    found = _parallel(
+        problem, PriorityRule(rank, fillers(problem), 1.0, 1.0, frees_memory=True)
+    )
     return settled(found)
 
 
@@ -107,7 +114,9 @@ GENERIC = (
         "serial generation by longest tail, each op into the first gap",
         _list(list_serial),
     ),
-    Heuristic(SWEEP, "best of many list rules, justified and shaken", _swept, is_search=True),
+    Heuristic(
+        SWEEP, "best of many list rules, justified and shaken", _swept, is_search=True
+    ),
     Heuristic(
         ORDERS,
         "orders of ops and of micro-batches changed on the longest path, by annealing",

@@ -24,7 +24,9 @@ OURS = "ppsolve"
 class Effort:
     """How long a heuristic that searches may go on, and where it reports."""
 
-    clock: Clock = field(default_factory=Clock)  # once it is over, the best so far is returned
+    clock: Clock = field(
+        default_factory=Clock
+    )  # once it is over, the best so far is returned
     uses_all: bool = False  # whether to go on until the clock is over
     board: Board = field(default_factory=Board)  # the run's board, or one of its own
     params: HeuristicParams = HeuristicParams()  # budgets
@@ -38,7 +40,9 @@ class Request:
     problem: Problem  # the lowered instance
     # micro-batches per group, for heuristics that run micro-batches in groups
     group_size: int | None = None
-    effort: Effort = field(default_factory=Effort)  # how long a heuristic that searches may go on
+    effort: Effort = field(
+        default_factory=Effort
+    )  # how long a heuristic that searches may go on
     # times orders of ops, given by names or numbers in the words of the instance's kind
     follow: Callable[[Sequence[Sequence[Any]]], Proposal] | None = None
 
@@ -79,12 +83,16 @@ class Heuristic:
     summary: str  # what it does, in one line
     propose: Callable[[Any], Any]  # builds the schedule
     made_for: str = EVERYTHING  # what it schedules, in words
-    requirements: tuple[Requirement, ...] = ()  # what it needs of an instance of its kind
+    requirements: tuple[
+        Requirement, ...
+    ] = ()  # what it needs of an instance of its kind
     # whether it tries many schedules, and is left out once the optimum is known
     is_search: bool = False
     # returns the order of actions of each device, where it does not depend on times
     orders: Callable[[Request], Any] | None = None
-    is_own: bool = False  # whether a user wrote it, so that nothing is known of what it does
+    is_own: bool = (
+        False  # whether a user wrote it, so that nothing is known of what it does
+    )
     source: str = OURS  # the paper or system that it is from
 
     @property
@@ -111,9 +119,17 @@ class HeuristicOutcome:
 
     name: str  # the heuristic
     status: HeuristicStatus  # feasible, infeasible, not applicable or failed
-    schedule: Schedule | None = None  # the schedule, kept where it breaks a rule such as memory
+    schedule: Schedule | None = (
+        None  # the schedule, kept where it breaks a rule such as memory
+    )
     reason: str | None = None  # why it is not feasible
-    orders: Sequence[list[str]] | None = None  # action strings per device, for pipelines
-    order: list[int] | None = None  # program order of an overlap instance, as positions of nodes
-    pattern: str | None = None  # published schedule behind it, where it is the best of several
+    orders: Sequence[list[str]] | None = (
+        None  # action strings per device, for pipelines
+    )
+    order: list[int] | None = (
+        None  # program order of an overlap instance, as positions of nodes
+    )
+    pattern: str | None = (
+        None  # published schedule behind it, where it is the best of several
+    )
     broken: BrokenRule | None = None  # the rule that the reason tells of

@@ -46,7 +46,9 @@ class Justifier:
         self.problem = problem
         self._tables = JustificationProblem(
             Direction(sources_of(problem, edges), memory),
-            Direction(sources_of(problem, edges, backwards=True), reversed_memory(memory)),
+            Direction(
+                sources_of(problem, edges, backwards=True), reversed_memory(memory)
+            ),
             resource_use_of(problem),
             _goal(problem),
             problem.duration,
@@ -94,11 +96,16 @@ class Justifier:
 def _goal(problem: Problem) -> Goal:
     devices = []
     if problem.objective is Objective.DEVICE_SPAN:
-        devices = [problem.ops_by_resource[resource] for resource in problem.span_resources]
+        devices = [
+            problem.ops_by_resource[resource] for resource in problem.span_resources
+        ]
     used = [ops for ops in devices if len(ops)]
     none = np.zeros(0, dtype=np.int64)
     pointer = np.cumsum([0, *(len(ops) for ops in used)])
-    groups, objective = Groups(pointer, np.concatenate([none, *used])), problem.objective
+    groups, objective = (
+        Groups(pointer, np.concatenate([none, *used])),
+        problem.objective,
+    )
     is_span, is_completion = (
         int(objective is each) for each in (Objective.DEVICE_SPAN, Objective.COMPLETION)
     )
@@ -107,10 +114,14 @@ def _goal(problem: Problem) -> Goal:
 
 def _is_instant(problem: Problem) -> bool:
     return any(
-        np.any(problem.duration[np.concatenate([pool.acquire_op, pool.release_op])] == 0)
+        np.any(
+            problem.duration[np.concatenate([pool.acquire_op, pool.release_op])] == 0
+        )
         for pool in problem.pools
     )
 
 
 def _keeps_memory(schedule: Schedule) -> bool:
-    return all(peak_usage(schedule, pool)[0] <= pool.limit for pool in schedule.problem.pools)
+    return all(
+        peak_usage(schedule, pool)[0] <= pool.limit for pool in schedule.problem.pools
+    )

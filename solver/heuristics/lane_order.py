@@ -44,7 +44,9 @@ class MemoryShare:
     # true: the tightest pool sets the rate of all, so that a stage in front of a long pipe does not
     # run ahead of the others. False: each pool is divided by itself
     everywhere: bool = True
-    wait_for_last: bool = False  # a micro-batch counts until its last release instead of its first
+    wait_for_last: bool = (
+        False  # a micro-batch counts until its last release instead of its first
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,12 @@ class Burst:
     """Limits of lanes between the fill and the last micro-batches, which may use all their room."""
 
     steady: IntArray  # int64[lanes]: micro-batches in flight between the first ones and the burst
-    forwards: int  # last micro-batches, whose acquires use all the room there is: the burst
-    kept: int  # micro-batches whose last releases may wait before the next first release
+    forwards: (
+        int  # last micro-batches, whose acquires use all the room there is: the burst
+    )
+    kept: (
+        int  # micro-batches whose last releases may wait before the next first release
+    )
     free: int  # last micro-batches whose last releases may wait for ever
 
 
@@ -82,10 +88,13 @@ class Lanes:
         }
         least = min(rate.values(), default=0.0)
         shares = (
-            lane.lifetime * (least if share.everywhere else rate[lane.pool]) for lane in self.each
+            lane.lifetime * (least if share.everywhere else rate[lane.pool])
+            for lane in self.each
         )
         # A share of 3 that is 2.9999999 as a double stays 3.
-        limits = (max(1, int(part * share.factor + share.offset + 1e-6)) for part in shares)
+        limits = (
+            max(1, int(part * share.factor + share.offset + 1e-6)) for part in shares
+        )
         return np.fromiter(limits, dtype=np.int64)
 
     def warm_up_limits(self) -> IntArray:
@@ -95,7 +104,9 @@ class Lanes:
         earlier stages.
         """
         duration = self.problem.duration
-        waits = (lane.lifetime - int(duration[lane.first_release[0]]) for lane in self.each)
+        waits = (
+            lane.lifetime - int(duration[lane.first_release[0]]) for lane in self.each
+        )
         longest = (max(1, int(duration[lane.acquire].max())) for lane in self.each)
         limits = (max(1, wait // one) for wait, one in zip(waits, longest, strict=True))
         return np.fromiter(limits, dtype=np.int64)
@@ -153,7 +164,9 @@ class Lanes:
             number = np.arange(len(lane.acquire))
             is_full = (number < most) | (number >= len(number) - burst.forwards)
             opener = number - np.where(is_full, most, min(steady, most))
-            pairs.append((lane.first_release[opener[opener >= 0]], lane.acquire[opener >= 0]))
+            pairs.append(
+                (lane.first_release[opener[opener >= 0]], lane.acquire[opener >= 0])
+            )
             held = max(0, len(number) - burst.free - burst.kept)
             late = lane.first_release[burst.kept : burst.kept + held]
             pairs.append((lane.last_release[:held], late))
@@ -166,20 +179,28 @@ def _lanes_of_pool(
     # Ops of one stage and micro-batch have one label.
     pool = problem.pools[number]
     counts = np.array([amount != 0 for amount in pool.amounts], dtype=np.bool_)
-    back = _behind(pool.release_op[counts[pool.release_amount]], pool.acquire_op, labels)
+    back = _behind(
+        pool.release_op[counts[pool.release_amount]], pool.acquire_op, labels
+    )
     back = back[np.lexsort((-tail[back], labels[back]))]
     op, index = pool.acquire_op, pool.acquire_amount
     first = np.searchsorted(labels[back], labels[op], side="left")
     last = np.searchsorted(labels[back], labels[op], side="right") - 1
-    rows = np.flatnonzero(counts[index] & (problem.microbatch[op] != FREE) & (first <= last))
+    rows = np.flatnonzero(
+        counts[index] & (problem.microbatch[op] != FREE) & (first <= last)
+    )
     rows = rows[np.lexsort((op[rows], problem.microbatch[op[rows]]))]
     stage = problem.stage[op[rows]]
     known = dict.fromkeys(problem.stage[op[np.sort(rows)]].tolist())
     lanes = []
     for this in (rows[stage == one] for one in known):
         ends = back[first[this]], back[last[this]]
-        lifetime = int(np.max(tail[op[this]] - tail[ends[0]] + problem.duration[ends[0]]))
-        largest = max(pool.amounts[amount] for amount in np.unique(index[this]).tolist())
+        lifetime = int(
+            np.max(tail[op[this]] - tail[ends[0]] + problem.duration[ends[0]])
+        )
+        largest = max(
+            pool.amounts[amount] for amount in np.unique(index[this]).tolist()
+        )
         given = pool.release_amount[np.isin(pool.release_op, ends[1])]
         kept = max(pool.amounts[amount] for amount in np.unique(given).tolist())
         lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1), kept))

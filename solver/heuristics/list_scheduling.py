@@ -104,7 +104,9 @@ def backward_first(problem: Problem) -> IntArray:
 
 def kind_class(problem: Problem) -> IntArray:
     """Return 1 for forwards, 2 for weight gradients, 0 for all other kinds: int64[n]."""
-    classes = np.array([{"F": 1, "W": 2}.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    classes = np.array(
+        [{"F": 1, "W": 2}.get(kind, 0) for kind in problem.kinds], dtype=np.int64
+    )
     return classes[problem.kind]
 
 
@@ -126,13 +128,17 @@ def favoured_backwards(
 class PriorityRule:
     """Priorities and preferences of a list scheduler."""
 
-    rank: IntArray  # int64[n]: priority of each op, all different; the lowest goes first
+    rank: (
+        IntArray  # int64[n]: priority of each op, all different; the lowest goes first
+    )
     # bool[n]: ops that fill idle time (weight-gradient backwards): they start where no other op can
     filler: BoolArray
     # an op that would delay one of better rank with a known arrival waits for it if the idle time
     # is at most `patience` x the delay that it would cause; 0: never wait
     patience: float = 0.0
-    filler_patience: float = 0.0  # the same for fillers, which yield to every op that is no filler
+    filler_patience: float = (
+        0.0  # the same for fillers, which yield to every op that is no filler
+    )
     # a filler goes first where an op waits for the memory that it releases
     frees_memory: bool = False
     # reserve, promise: see `ppsolve.solver.kernels.memory_state`
@@ -163,7 +169,9 @@ def generate_parallel(
     if not rule.promise:
         memory = memory._replace(promises=np.zeros_like(memory.promises))
     state, ranking = memory_state_of(memory), _ranking(problem, rule)
-    start, awaited = run_parallel_sgs(graph, resource_use_of(problem), memory, state, ranking)
+    start, awaited = run_parallel_sgs(
+        graph, resource_use_of(problem), memory, state, ranking
+    )
     if np.any(start == FREE):
         _explain(problem, edges, awaited)
     return Schedule(problem, start)
@@ -220,7 +228,9 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
     )
     start = np.full(problem.num_ops, FREE, dtype=np.int64)
     serial_sgs(
-        SerialProblem(graph, use, memory, rank, problem.pinned, allowed_of(problem)), state, start
+        SerialProblem(graph, use, memory, rank, problem.pinned, allowed_of(problem)),
+        state,
+        start,
     )
     if start.min(initial=0) < FREE:
         pool = -2 - int(start[start < FREE].max())

@@ -43,12 +43,18 @@ def obstacle(problem: Problem, budget: OrderSearchBudget | None = None) -> str |
     if (np.diff(problem.resource_ptr)[problem.duration > 0] > 1).any():
         return "needs ops that occupy one resource each"
     if _homes(problem) is None:
-        return "needs pools whose ops all run on one resource, one pool for each resource"
+        return (
+            "needs pools whose ops all run on one resource, one pool for each resource"
+        )
     return None
 
 
 def order_search(
-    known: Schedule, effort: Effort | None = None, *, steps: int | None = None, seed: int = 1
+    known: Schedule,
+    effort: Effort | None = None,
+    *,
+    steps: int | None = None,
+    seed: int = 1,
 ) -> Schedule:
     """Return the best schedule found by annealing over the orders of ops on their resources.
 
@@ -70,7 +76,9 @@ def order_search(
     ends_early = steps is None and not (effort.uses_all and clock.is_limited)
     most, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
     ops = known.problem.num_ops
-    patience = min(budget.patience, budget.patience_per_op * ops, budget.patience_times_ops // ops)
+    patience = min(
+        budget.patience, budget.patience_per_op * ops, budget.patience_times_ops // ops
+    )
     if ends_early and not clock.is_limited and ops > budget.large_ops:
         most = patience
     while spent < most and not clock.is_over and search.best.makespan > bound:
@@ -90,12 +98,17 @@ class _OrderSearch:
         self._board, self.best, problem = board, known, known.problem
         traders = _traders(problem)
         edges = [] if len(traders[2]) else _index_order_kept_by(known)
-        self._shop, self._bound = order_state(problem, edges, traders), board.bound.value
+        self._shop, self._bound = (
+            order_state(problem, edges, traders),
+            board.bound.value,
+        )
         level = Dag.of(problem, *edges).level
         self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
         self._best = self._order.copy()
         rooms = np.zeros((2, problem.num_resources), dtype=np.int64)
-        self._buffers = OrderBuffers(*rooms, *np.zeros((15, problem.num_ops), dtype=np.int64))
+        self._buffers = OrderBuffers(
+            *rooms, *np.zeros((15, problem.num_ops), dtype=np.int64)
+        )
         self._rng, self._known = np.array([seed], dtype=np.int64), known.makespan
         self._mean = float(problem.duration.mean())
 
@@ -104,7 +117,9 @@ class _OrderSearch:
         problem, budget, done = self.best.problem, self._budget, 0
         size = max(1, min(budget.steps, budget.steps_times_ops // problem.num_ops))
         self._order[:] = self._best
-        expect(10 * budget.levels * looks * size)  # ops; compiled code is loaded for any search
+        expect(
+            10 * budget.levels * looks * size
+        )  # ops; compiled code is loaded for any search
         for look in range(budget.levels * looks):
             steps = int(min(size, left - done))
             if steps == 0 or clock.is_over or self._known <= self._bound:
@@ -130,7 +145,9 @@ class _OrderSearch:
     def _schedule(self) -> Schedule:
         place = self._shop.resource[self._best]
         problem, resources = self.best.problem, range(self.best.problem.num_resources)
-        return time_orders(problem, [self._best[place == number] for number in resources])
+        return time_orders(
+            problem, [self._best[place == number] for number in resources]
+        )
 
 
 def _index_order_kept_by(known: Schedule) -> list[Edges]:
@@ -143,7 +160,8 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
     flow = flow_of(problem)
     row, column = np.full((2, problem.num_ops), FREE, dtype=np.int64)
     if flow is None or all(
-        (table == table[0]).all() for table in (flow.duration, flow.acquire, flow.release)
+        (table == table[0]).all()
+        for table in (flow.duration, flow.acquire, flow.release)
     ):
         return row, column, np.zeros(0, dtype=np.int64), 1
     row[flow.ops] = np.arange(flow.num_microbatches)[:, None]
@@ -152,7 +170,9 @@ def _traders(problem: Problem) -> tuple[IntArray, IntArray, IntArray, int]:
 
 
 def order_state(
-    problem: Problem, edges: list[Edges], traders: tuple[IntArray, IntArray, IntArray, int]
+    problem: Problem,
+    edges: list[Edges],
+    traders: tuple[IntArray, IntArray, IntArray, int],
 ) -> OrderState:
     """Return the state of orders that kernels read.
 
@@ -167,8 +187,12 @@ def order_state(
     room = np.zeros(problem.num_resources + 1, dtype=np.int64)
     room[_homes(problem)] = memory.size
     need, freed = np.zeros((2, problem.num_ops), dtype=np.int64)
-    np.add.at(need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount)
-    np.add.at(freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount)
+    np.add.at(
+        need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount
+    )
+    np.add.at(
+        freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount
+    )
     return OrderState(
         problem.duration,
         _resources(problem),
@@ -196,7 +220,9 @@ def _homes(problem: Problem) -> list[int] | None:
     resource = _resources(problem)
     homes: list[int] = []
     for pool in problem.pools:
-        found = np.unique(resource[np.concatenate([pool.acquire_op, pool.release_op])]).tolist()
+        found = np.unique(
+            resource[np.concatenate([pool.acquire_op, pool.release_op])]
+        ).tolist()
         if len(found) > 1 or found == [FREE]:
             return None
         homes += found or [FREE]

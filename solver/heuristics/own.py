@@ -122,7 +122,9 @@ def _proposed(answer: Any, request: Request) -> Proposal:
     try:
         found = _read(answer)
         if isinstance(found, np.ndarray):
-            return Proposal(_moved(request.problem, _starts(found, request.problem.num_ops)))
+            return Proposal(
+                _moved(request.problem, _starts(found, request.problem.num_ops))
+            )
         if request.follow is None:
             raise InputError("expected starts: this kind of instance takes no orders")
         return request.follow(found)
@@ -137,7 +139,11 @@ def _proposed(answer: Any, request: Request) -> Proposal:
 def exception_line(error: BaseException) -> str:
     """Return an exception and where it was raised in one line."""
     text = " ".join(str(error).split())[:LONGEST_LINE]
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename[:1] != "<"]
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if one.filename[:1] != "<"
+    ]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
@@ -159,12 +165,16 @@ def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
 
 def _row(row: Any) -> list[Any]:
     if isinstance(row, str | bytes) or not isinstance(row, Iterable):
-        raise InputError(f"expected a list per device, got {_described(row)} among lists")
+        raise InputError(
+            f"expected a list per device, got {_described(row)} among lists"
+        )
     return list(row)
 
 
 def _described(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
+    if value is None or isinstance(
+        value, bool | int | float | str | list | tuple | dict
+    ):
         return describe(value)
     return f"a {type(value).__name__}"
 
@@ -172,12 +182,16 @@ def _described(value: Any) -> str:
 def _starts(given: np.ndarray[Any, Any], count: int) -> IntArray:
     if given.shape != (count,):
         raise InputError(f"expected {count} starts, one for each op, got {len(given)}")
-    if given.dtype.kind not in "iufO" or any(isinstance(one, bool) for one in given.tolist()):
+    if given.dtype.kind not in "iufO" or any(
+        isinstance(one, bool) for one in given.tolist()
+    ):
         raise InputError("expected starts in whole ticks")
     most = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
     for op, one in enumerate(given.tolist()):
         if not isinstance(one, int | float) or one != one // 1 or abs(one) > most:
-            raise InputError(f"expected a start in whole ticks, got {_described(one)} for op {op}")
+            raise InputError(
+                f"expected a start in whole ticks, got {_described(one)} for op {op}"
+            )
     return np.array([int(one) for one in given.tolist()], dtype=np.int64)
 
 
@@ -222,7 +236,10 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     """
     every = range(problem.num_ops)
     known = dict(zip(problem.op_names(every), every, strict=True))
-    found = [[_number(given, known, place) for given in row] for place, row in enumerate(orders)]
+    found = [
+        [_number(given, known, place) for given in row]
+        for place, row in enumerate(orders)
+    ]
     seen: set[int] = set()
     for op in (op for row in found for op in row):
         if op in seen:
@@ -233,9 +250,17 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
 
 def _number(given: Any, known: Mapping[str, int], place: int) -> int:
     is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
-    op = int(given) if is_number else known.get(given, FREE) if isinstance(given, str) else FREE
+    op = (
+        int(given)
+        if is_number
+        else known.get(given, FREE)
+        if isinstance(given, str)
+        else FREE
+    )
     if not 0 <= op < len(known):
-        raise InputError(f"order {place} has {_described(given)}, which is no op of the instance")
+        raise InputError(
+            f"order {place} has {_described(given)}, which is no op of the instance"
+        )
     return op
 
 
@@ -264,7 +289,9 @@ def load_function(spec: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        known = [key for key, one in vars(module).items() if callable(one) and key[:1] != "_"]
+        known = [
+            key for key, one in vars(module).items() if callable(one) and key[:1] != "_"
+        ]
         hint = did_you_mean(name, known) if known else ""
         raise InputError(f'"{spec}": there is no "{name}" in {home}{hint}')
     if not callable(found):
@@ -282,7 +309,11 @@ def source_of(spec: str) -> Path | None:
         found = importlib.util.find_spec(home)
     except Exception:
         return None
-    return Path(found.origin) if found is not None and found.has_location and found.origin else None
+    return (
+        Path(found.origin)
+        if found is not None and found.has_location and found.origin
+        else None
+    )
 
 
 def _imported(spec: str, home: str) -> ModuleType:
@@ -294,7 +325,9 @@ def _imported(spec: str, home: str) -> ModuleType:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f'"{spec}": cannot be imported: {exception_line(error)}') from None
+        raise InputError(
+            f'"{spec}": cannot be imported: {exception_line(error)}'
+        ) from None
 
 
 def _of_name(home: str) -> ModuleType:

@@ -40,7 +40,9 @@ class ParallelSearch:
         self._params = params or TurnParams()
         self._clock = clock.apart()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="parallel-search", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, name="parallel-search", daemon=True
+        )
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -76,7 +78,9 @@ class ParallelSearch:
 
     def _turn(self) -> Clock:
         params, clock = self._params, self._clock
-        seconds = params.share * clock.left if clock.is_limited else params.endless_seconds
+        seconds = (
+            params.share * clock.left if clock.is_limited else params.endless_seconds
+        )
         return clock.within(max(seconds, params.least_seconds))
 
 

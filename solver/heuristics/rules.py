@@ -55,7 +55,9 @@ class Recipe:
     frees_memory: bool = True
     reserve: bool = True
     promise: bool = True
-    favour: float = 0.0  # ticks taken off the tails of forwards, for ranks by the longest tail
+    favour: float = (
+        0.0  # ticks taken off the tails of forwards, for ranks by the longest tail
+    )
     # float64[groups] or None: ticks added to the tails of each (stage, kind)
     noise: NDArray[np.float64] | None = None
     # int64[lanes] or None: micro-batches that each lane may have in flight; None: memory alone
@@ -87,7 +89,8 @@ class RuleBook:
             yield self._in_step()
         limited = (self._limited(*row) for row in (_LIMITED if self.lanes.each else ()))
         bursts = (
-            self._random_burst(rng) for _ in range(RULES.first_bursts if self._bursts_pay else 0)
+            self._random_burst(rng)
+            for _ in range(RULES.first_bursts if self._bursts_pay else 0)
         )
         for turn in zip_longest(bursts, limited, self._plain()):
             yield from (recipe for recipe in turn if recipe is not None)
@@ -155,7 +158,9 @@ class RuleBook:
             (TAIL, 0.0, 0.0),
             (BALANCED, 1.0, 0.5),
         ):
-            yield Recipe(preference, patience, filler_patience, favour=self._favour(preference))
+            yield Recipe(
+                preference, patience, filler_patience, favour=self._favour(preference)
+            )
         yield Recipe(BACKWARD, frees_memory=False)
         yield Recipe(BALANCED, 1.0, 1.0, reserve=False, favour=self.mean)
 
@@ -177,7 +182,11 @@ class RuleBook:
         )
 
     def _limited(
-        self, share: MemoryShare, preference: str, patience: float, filler_patience: float
+        self,
+        share: MemoryShare,
+        preference: str,
+        patience: float,
+        filler_patience: float,
     ) -> Recipe:
         # The limits keep stages from starving one another; promises on top would only delay.
         return Recipe(
@@ -216,7 +225,9 @@ class RuleBook:
         # most of their work when the last micro-batches come back.
         fits = self.lanes.most_in_flight
         full = MemoryShare(1.0, rng.choice((0.0, 0.5)), everywhere=False)
-        steady = MemoryShare(rng.choice((0.8, 0.85, 0.9, 0.95, 1.0, 1.0)), rng.choice((0.0, 0.5)))
+        steady = MemoryShare(
+            rng.choice((0.8, 0.85, 0.9, 0.95, 1.0, 1.0)), rng.choice((0.0, 0.5))
+        )
         recipe = self._limited(full, TAIL, rng.choice((0.3, 0.4, 0.5)), 0.0)
         burst = Burst(
             self.lanes.limits(steady),

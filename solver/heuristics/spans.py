@@ -10,7 +10,12 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.params import COMPACTION
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.longest_paths import Groups, longest_tails, sort_ops, start_within
+from ppsolve.solver.kernels.longest_paths import (
+    Groups,
+    longest_tails,
+    sort_ops,
+    start_within,
+)
 from ppsolve.solver.kernels.records import PrecedenceGraph
 from ppsolve.solver.structure.dag import order_graph
 from ppsolve.solver.structure.tables import graph_of, renumbered
@@ -34,9 +39,13 @@ def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
     tables = _order_tables(schedule)
     best = _right_shift(schedule, *tables)
     # Both take about as long as one step; kernels that run by Python take a second for 24,576 ops.
-    if problem.num_ops <= COMPACTION.most_ops and (not clock.is_limited or 2 * clock.left > began):
+    if problem.num_ops <= COMPACTION.most_ops and (
+        not clock.is_limited or 2 * clock.left > began
+    ):
         best = _smallest_span(best, *tables, clock)
-    return min(schedule, best, key=lambda s: (s.device_span, s.normalised().makespan)).normalised()
+    return min(
+        schedule, best, key=lambda s: (s.device_span, s.normalised().makespan)
+    ).normalised()
 
 
 def right_shift(schedule: Schedule) -> Schedule:
@@ -47,7 +56,9 @@ def right_shift(schedule: Schedule) -> Schedule:
     return _right_shift(schedule, *_order_tables(schedule))
 
 
-def _right_shift(schedule: Schedule, graph: PrecedenceGraph, order: IntArray) -> Schedule:
+def _right_shift(
+    schedule: Schedule, graph: PrecedenceGraph, order: IntArray
+) -> Schedule:
     problem = schedule.problem
     latest = np.full(problem.num_ops, schedule.makespan, dtype=np.int64)
     for resource in problem.span_resources.tolist():

@@ -160,7 +160,9 @@ class Sweep:
         return self.number
 
     def _keep(self, found: _RatedSchedule) -> None:
-        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[: self.params.kept]
+        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[
+            : self.params.kept
+        ]
 
     def _search(self, justifier: Justifier) -> None:
         for place, kept in enumerate(self.best):
@@ -201,7 +203,11 @@ class Sweep:
             return
         self.taken = other
         if other.by != SWEEP:
-            self._keep(_RatedSchedule(self._score(other.schedule), self._count(), other.schedule))
+            self._keep(
+                _RatedSchedule(
+                    self._score(other.schedule), self._count(), other.schedule
+                )
+            )
 
     def _compacted(self, schedule: Schedule) -> Schedule:
         return compact_spans(schedule, self.clock) if self.spans_count else schedule
@@ -217,13 +223,17 @@ class Sweep:
             return replace(shaken, moved=None, failures=shaken.failures + 1)
         if score == shaken.start.score:
             return replace(shaken, moved=schedule, failures=shaken.failures + 1)
-        found = replace(shaken.start, schedule=schedule, score=score, number=self._count())
+        found = replace(
+            shaken.start, schedule=schedule, score=score, number=self._count()
+        )
         self._keep(found)
         return _Shaken(found)
 
     def _score(self, schedule: Schedule) -> tuple[int, int]:
         pinned = self.pinned
-        missed = int(np.count_nonzero(schedule.start[pinned] != self.problem.pinned[pinned]))
+        missed = int(
+            np.count_nonzero(schedule.start[pinned] != self.problem.pinned[pinned])
+        )
         if self.justifier is None and self.spans_count:
             schedule = right_shift(schedule)
         return missed, schedule.value

@@ -39,7 +39,9 @@ def draw(rng: Any, below: int) -> int:
 def exponential_quantiles(unit: int) -> IntArray:
     """Return 1,024 quantiles of the exponential distribution with mean `unit`, largest first."""
     shares = ((number + 0.5) / 1024 for number in range(1024))
-    return np.array([round(-unit * math.log(share)) for share in shares], dtype=np.int64)
+    return np.array(
+        [round(-unit * math.log(share)) for share in shares], dtype=np.int64
+    )
 
 
 class AnnealingBuffers(NamedTuple):
@@ -48,7 +50,9 @@ class AnnealingBuffers(NamedTuple):
     now: LineTimes  # times of the line as it is
     trial: LineTimes  # times of the line with a change
     place: Any  # int64[n + 1]: place of each node in the line
-    before: Any  # int64[n + 1]: node before each one on its resource, n where there is none
+    before: (
+        Any  # int64[n + 1]: node before each one on its resource, n where there is none
+    )
     behind: Any  # int64[n + 1]: node behind it
     mark: Any  # int64[n + 1]: zeros
     spare: Any  # int64[n]
@@ -104,7 +108,13 @@ def _link(chain: Chain, line: Any, room: AnnealingBuffers) -> None:
 @part
 def _trace(lengths: Lengths, row: Any, line: Any, room: AnnealingBuffers) -> int:
     """Follow a longest path back into `room.path`; return the number of nodes in it."""
-    chain, size, end, before, path = lengths.chain, len(line), room.now.end, room.before, room.path
+    chain, size, end, before, path = (
+        lengths.chain,
+        len(line),
+        room.now.end,
+        room.before,
+        room.path,
+    )
     place, count = size, 0
     while place > 0 and room.now.reach[place - 1] == room.now.reach[size]:
         place -= 1
@@ -185,7 +195,12 @@ def _exchange(line: Any, room: AnnealingBuffers, low: int, width: int) -> None:
 
 @part
 def _shift(
-    chain: Chain, room: AnnealingBuffers, line: Any, rng: Any, path_length: int, stamp: int
+    chain: Chain,
+    room: AnnealingBuffers,
+    line: Any,
+    rng: Any,
+    path_length: int,
+    stamp: int,
 ) -> LineChange:
     """Move a node of the longest path past others of its resource, where none waits in between.
 
@@ -265,7 +280,9 @@ def _undo(line: Any, row: Any, room: AnnealingBuffers, change: LineChange) -> No
 
 
 @part
-def _copy(line: Any, source: LineTimes, target: LineTimes, begin: int, until: int) -> None:
+def _copy(
+    line: Any, source: LineTimes, target: LineTimes, begin: int, until: int
+) -> None:
     for place in range(begin, until):
         node = line[place]
         target.end[node] = source.end[node]
@@ -284,7 +301,12 @@ def _keep(line: Any, row: Any, kept_line: Any, kept_row: Any) -> None:
 
 @Kernel
 def anneal(
-    lengths: Lengths, room: AnnealingBuffers, plan: AnnealingParams, rng: Any, line: Any, row: Any
+    lengths: Lengths,
+    room: AnnealingBuffers,
+    plan: AnnealingParams,
+    rng: Any,
+    line: Any,
+    row: Any,
 ) -> int:
     """Change a line step by step; take what is no more than a falling heat longer.
 
@@ -296,7 +318,13 @@ def anneal(
     Returns: makespan of the best line in ticks; `NEVER` if the line given overruns a
         pool.
     """
-    size, now, trial, steps, chain = len(line), room.now, room.trial, plan.steps, lengths.chain
+    size, now, trial, steps, chain = (
+        len(line),
+        room.now,
+        room.trial,
+        plan.steps,
+        lengths.chain,
+    )
     order = LineOrder(line, room.before, row)
     best, current, path_length = NEVER, NEVER - 1, -1
     change = LineChange(0, 0, 0, 0, 0, 0, 0, 0, 0)

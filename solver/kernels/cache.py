@@ -103,7 +103,9 @@ def _bases() -> Iterator[str | Path]:
     if asked:
         yield asked
         return
-    if hasattr(os, "geteuid"):  # else nobody can tell who else writes the package's folder
+    if hasattr(
+        os, "geteuid"
+    ):  # else nobody can tell who else writes the package's folder
         yield _PACKAGE / "__pycache__"
     with suppress(RuntimeError):  # the user has no home
         yield _user_cache()
@@ -115,14 +117,18 @@ def _is_made(path: Path) -> bool:
         each.mkdir(0o700, exist_ok=True)
         # By its path: nobody else can change what lies there, as the folders above were checked.
         found = each.lstat()
-        if not stat.S_ISDIR(found.st_mode) or not _is_private(found, is_parent=each != path):
+        if not stat.S_ISDIR(found.st_mode) or not _is_private(
+            found, is_parent=each != path
+        ):
             return False
     return True
 
 
 def _is_private(found: os.stat_result, is_parent: bool = False) -> bool:
     """Whether only the user and root can write it; in a sticky parent others cannot touch ours."""
-    if not hasattr(os, "geteuid"):  # Windows has access lists in place of owners and modes
+    if not hasattr(
+        os, "geteuid"
+    ):  # Windows has access lists in place of owners and modes
         return True
     is_sticky = is_parent and found.st_mode & stat.S_ISVTX
     is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky

@@ -22,7 +22,9 @@ from ppsolve.solver.kernels.native.body import NoSourceError
 class CompilationParams:
     """When compiling a kernel, or looking for one, is worth its time."""
 
-    paying_steps: int = 150_000  # ops placed or edges relaxed from which it pays, cold too
+    paying_steps: int = (
+        150_000  # ops placed or edges relaxed from which it pays, cold too
+    )
     in_all: int = 10  # times as many from which it pays if they are of many calls
     compiling_seconds: float = 3.0  # that must be left; the longest kernel takes 0.9
     asking_seconds: float = 0.25  # between two looks for what other processes compiled
@@ -36,7 +38,11 @@ SWITCH = "PPSOLVE_COMPILE"
 _COMPILED = ("always", "checked")
 
 _lock = threading.RLock()
-_state = {"compiled": os.environ.get(SWITCH) in _COMPILED, "due": math.inf, "steps": 0.0}
+_state = {
+    "compiled": os.environ.get(SWITCH) in _COMPILED,
+    "due": math.inf,
+    "steps": 0.0,
+}
 """Whether kernels run compiled, when (`time.monotonic`) an answer is due, and steps so far."""
 
 _parts: set[Callable[..., Any]] = set()
@@ -52,7 +58,9 @@ def _asked() -> str:
     """Return the value of `SWITCH`, empty where sizes decide."""
     value = os.environ.get(SWITCH, "")
     if value not in ("", "never", *_COMPILED):
-        raise InputError(f"{value!r} is none of always, never and checked", source=SWITCH)
+        raise InputError(
+            f"{value!r} is none of always, never and checked", source=SWITCH
+        )
     return value
 
 
@@ -79,7 +87,10 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 def is_time_to_compile() -> bool:
     """Return true if kernels that no cache holds may be compiled before the answer is due."""
-    return _asked() in _COMPILED or _state["due"] - time.monotonic() >= PARAMS.compiling_seconds
+    return (
+        _asked() in _COMPILED
+        or _state["due"] - time.monotonic() >= PARAMS.compiling_seconds
+    )
 
 
 def expect(steps: float) -> bool:
@@ -92,7 +103,10 @@ def expect(steps: float) -> bool:
         not.
     """
     _state["steps"] += steps
-    if _asked() == "never" or max(steps, _state["steps"] / PARAMS.in_all) < PARAMS.paying_steps:
+    if (
+        _asked() == "never"
+        or max(steps, _state["steps"] / PARAMS.in_all) < PARAMS.paying_steps
+    ):
         return False
     if is_time_to_compile() or is_warm():
         _state["compiled"] = True

@@ -54,7 +54,9 @@ def _forward_arrival(
         return 0
     if done[stage - 1] <= index:
         return NEVER
-    return start[(stage - 1) * pipeline.microbatches + index] + pipeline.ahead[stage - 1]
+    return (
+        start[(stage - 1) * pipeline.microbatches + index] + pipeline.ahead[stage - 1]
+    )
 
 
 @part
@@ -159,7 +161,9 @@ def _chosen(
 
 
 @Kernel
-def schedule_in_flight(pipeline: InFlightPipeline, state: InFlightState, start: Any) -> int:
+def schedule_in_flight(
+    pipeline: InFlightPipeline, state: InFlightState, start: Any
+) -> int:
     """Place every op: backwards first, then as many forwards as memory holds.
 
     `pipeline`, `state`: the pipeline, and the state before any op.
@@ -219,6 +223,9 @@ def starts_in_flight(
     pointer = np.cumsum([0, *np.bincount(device, minlength=devices)], dtype=np.int64)
     head = (stages, count, rows, patience, pointer, own, device)
     pipeline = InFlightPipeline(*head, *times, *memory[:2], most, memory[2])
-    done, start = np.zeros_like(times[0]), np.zeros(len(times[0]) * count, dtype=np.int64)
+    done, start = (
+        np.zeros_like(times[0]),
+        np.zeros(len(times[0]) * count, dtype=np.int64),
+    )
     state = InFlightState(done, *np.zeros((3, devices), dtype=np.int64))
     return None if schedule_in_flight(pipeline, state, start) else start

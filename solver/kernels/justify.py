@@ -99,7 +99,9 @@ def _sort_by(keys: SortKeys, order: Any, spare: Any) -> None:
 
 
 @part
-def _merge(keys: SortKeys, order: Any, spare: Any, left: int, middle: int, right: int) -> None:
+def _merge(
+    keys: SortKeys, order: Any, spare: Any, left: int, middle: int, right: int
+) -> None:
     # What precedes the first op on the right stays: where ops are nearly sorted, almost all.
     until = middle - 1
     while left < until:
@@ -238,7 +240,11 @@ def _turn_round(order: Any) -> None:
 
 @Kernel
 def justify(
-    problem: JustificationProblem, buffers: PassBuffers, floor: Any, rounds: int, start: Any
+    problem: JustificationProblem,
+    buffers: PassBuffers,
+    floor: Any,
+    rounds: int,
+    start: Any,
 ) -> int:
     """Shake a schedule where a floor asks for it, then improve it by pairs of passes.
 

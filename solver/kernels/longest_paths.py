@@ -46,7 +46,12 @@ def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
 @part
 def _push_starts(graph: PrecedenceGraph, ops: Any, start: Any) -> None:
     """Raise starts until all precedences hold; `ops` are in topological order."""
-    duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
+    duration, pointer, successor, lag = (
+        graph.duration,
+        graph.pointer,
+        graph.successor,
+        graph.lag,
+    )
     for op in ops:
         end = start[op] + duration[op]
         for row in range(pointer[op], pointer[op + 1]):
@@ -75,7 +80,12 @@ def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
         topological order.
     `tail`: int64[n], least ticks from each op's start to the end of all; raised.
     """
-    duration, pointer, successor, lag = graph.duration, graph.pointer, graph.successor, graph.lag
+    duration, pointer, successor, lag = (
+        graph.duration,
+        graph.pointer,
+        graph.successor,
+        graph.lag,
+    )
     for place in range(len(order) - 1, -1, -1):
         op = order[place]
         longest, length = tail[op], duration[op]
@@ -102,7 +112,9 @@ def _hold_back(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) 
 
 
 @Kernel
-def start_within(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) -> int:
+def start_within(
+    graph: PrecedenceGraph, groups: Groups, target: int, start: Any
+) -> int:
     """Find the earliest starts with the span of every group at most `target`.
 
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a

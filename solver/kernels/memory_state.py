@@ -48,7 +48,12 @@ def shortage(state: MemoryState, memory: MemoryUse, op: int, reserve: int) -> in
 
 @part
 def _keeps_promises(
-    state: MemoryState, memory: MemoryUse, owner: int, pool: int, amount: int, reserve: int
+    state: MemoryState,
+    memory: MemoryUse,
+    owner: int,
+    pool: int,
+    amount: int,
+    reserve: int,
 ) -> bool:
     """Return true if all older micro-batches could still finish after `amount` was taken."""
     size, base = memory.size[pool], pool * memory.num_owners

@@ -17,9 +17,13 @@ class LaneMemory(NamedTuple):
     Amounts are a multiple of the smallest amount that a lane takes, and some units over.
     """
 
-    extra: Any  # int64[L]: rows beyond j - 1 whose acquire comes before acquire j, 0 or 1
+    extra: (
+        Any  # int64[L]: rows beyond j - 1 whose acquire comes before acquire j, 0 or 1
+    )
     length: Any  # int64[L]: duration of acquires in ticks
-    release_length: Any  # int64[2 or 3]: shortest duration of each series in ticks, then 0
+    release_length: (
+        Any  # int64[2 or 3]: shortest duration of each series in ticks, then 0
+    )
     smallest: int  # units of the smallest amount
     free: int  # amount that is free before any op
     free_over: int
@@ -74,7 +78,10 @@ def _first_row(heads: Any, place: Any, members: int, lanes: int, head: int) -> i
         passed, here = 0, False
         for column in range(block, block + lanes):
             passed += place[column]
-            if place[column] < members and heads[column * members + place[column]] == head:
+            if (
+                place[column] < members
+                and heads[column * members + place[column]] == head
+            ):
                 here = True
                 if block == 0:
                     row = min(row, place[column])
@@ -109,7 +116,10 @@ def _merge(heads: Any, members: int, lanes: int, buffers: WorkBuffers) -> int:
         places[count * width + lanes + 1] = _passed_in(place, 2 * lanes, 3 * lanes)
         count += 1
         for column in range(len(place)):
-            while place[column] < members and heads[column * members + place[column]] == head:
+            while (
+                place[column] < members
+                and heads[column * members + place[column]] == head
+            ):
                 place[column] += 1
         head = _next_head(heads, place, members)
     least = members * len(place)
@@ -133,7 +143,9 @@ def _count_fits(room: LaneMemory, buffers: WorkBuffers, lanes: int, total: int) 
 
 
 @part
-def _least_time(room: LaneMemory, buffers: WorkBuffers, count: int, j: int, now: int) -> int:
+def _least_time(
+    room: LaneMemory, buffers: WorkBuffers, count: int, j: int, now: int
+) -> int:
     """Return the least time, over all choices of releases, at which the work can have ended.
 
     It is the work before acquire j; `count` times count. Once the answer is no later than `now`,
@@ -161,7 +173,9 @@ def _least_time(room: LaneMemory, buffers: WorkBuffers, count: int, j: int, now:
 
 
 @part
-def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: int) -> int:
+def _set_cuts(
+    room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: int
+) -> int:
     """Note the work of acquires before acquire j from each time on; return the number of times."""
     extra, length, places = room.extra, room.length, buffers.places
     lanes, shortest, count, number = len(extra), NEVER, 0, 0
@@ -179,7 +193,9 @@ def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: 
                 if left > 0:
                     late += left * length[lane]
             buffers.cut[count] = buffers.moment[time]
-            buffers.work[count] = max(late, (lanes * j + more - buffers.fits[time]) * shortest)
+            buffers.work[count] = max(
+                late, (lanes * j + more - buffers.fits[time]) * shortest
+            )
             buffers.first[count] = places[row + lanes]
             buffers.second[count] = places[row + lanes + 1]
             count += 1
@@ -188,7 +204,9 @@ def _set_cuts(room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: 
 
 
 @Kernel
-def raise_acquires(room: LaneMemory, heads: Any, raised: Any, buffers: WorkBuffers) -> None:
+def raise_acquires(
+    room: LaneMemory, heads: Any, raised: Any, buffers: WorkBuffers
+) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
 
     `heads`: int64[columns * m], heads of each lane's acquires, then of each lane's

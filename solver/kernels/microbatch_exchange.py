@@ -26,7 +26,9 @@ class ReplicaPatterns(NamedTuple):
     slot: Any  # int64[rows]: slot of the micro-batch, -1 for an op of none
     position: Any  # int64[rows]: column of the tables of `ExchangeSizes`
     pointer: Any  # int64[rows + 1]: rows of source and lag
-    source: Any  # int64[...]: row that is waited for, counted from the first of the pattern
+    source: (
+        Any  # int64[...]: row that is waited for, counted from the first of the pattern
+    )
     lag: Any  # int64[...]: ticks after its end
     pool: Any  # int64[rows]: pool that is used, or -1
 
@@ -81,7 +83,10 @@ class ReplicaState(NamedTuple):
 
 
 def timed_replicas(
-    patterns: ReplicaPatterns, sizes: ExchangeSizes, choice: Choice, num_replicas: int = 1
+    patterns: ReplicaPatterns,
+    sizes: ExchangeSizes,
+    choice: Choice,
+    num_replicas: int = 1,
 ) -> TimedReplicas:
     """Return replicas with room to time them.
 
@@ -90,7 +95,11 @@ def timed_replicas(
     `num_replicas`: number of replicas R.
     Returns: for all kernels of this module.
     """
-    lengths = (np.diff(patterns.first).max(), len(sizes.room), num_replicas * len(sizes.edge))
+    lengths = (
+        np.diff(patterns.first).max(),
+        len(sizes.room),
+        num_replicas * len(sizes.edge),
+    )
     room = (np.zeros(int(length), dtype=np.int64) for length in lengths)
     return TimedReplicas(patterns, sizes, choice, *room)
 
@@ -98,7 +107,12 @@ def timed_replicas(
 @part
 def _span_of(problem: TimedReplicas, which: int, member: Any, offset: int) -> int:
     """Return the makespan of a pattern with the micro-batches from `offset` on in its slots."""
-    patterns, sizes, end, level = problem.patterns, problem.sizes, problem.end, problem.level
+    patterns, sizes, end, level = (
+        problem.patterns,
+        problem.sizes,
+        problem.end,
+        problem.level,
+    )
     slot, position, pointer = patterns.slot, patterns.position, patterns.pointer
     source, lag, pools = patterns.source, patterns.lag, patterns.pool
     duration, width = sizes.duration, sizes.num_positions
@@ -171,7 +185,11 @@ def _reorder(
     problem: TimedReplicas, state: ReplicaState, replica: int, slack: int, rng: Any
 ) -> bool:
     """Swap or move two slots of a replica; return true if that is kept."""
-    member, count, at = state.member, state.count[replica], replica * problem.choice.width
+    member, count, at = (
+        state.member,
+        state.count[replica],
+        replica * problem.choice.width,
+    )
     one, other = draw(rng, count), draw(rng, count)
     if one == other:
         return False
@@ -204,10 +222,20 @@ class Trade(NamedTuple):
 
 @part
 def _trade(
-    problem: TimedReplicas, state: ReplicaState, slow: int, slack: int, moves: bool, rng: Any
+    problem: TimedReplicas,
+    state: ReplicaState,
+    slow: int,
+    slack: int,
+    moves: bool,
+    rng: Any,
 ) -> bool:
     """Swap micro-batches of two replicas, or move one; return true if that is kept."""
-    member, count, value, choice = state.member, state.count, state.value, problem.choice
+    member, count, value, choice = (
+        state.member,
+        state.count,
+        state.value,
+        problem.choice,
+    )
     fast, width = draw(rng, state.num_replicas - 1), choice.width
     fast += 1 if fast >= slow else 0
     moves = moves and count[slow] > 1 and count[fast] < width
@@ -292,7 +320,9 @@ def _count_load(problem: TimedReplicas, state: ReplicaState) -> None:
         for device in range(devices):
             work = 0
             for slot in range(state.count[replica]):
-                work += problem.sizes.load[state.member[replica * width + slot] * devices + device]
+                work += problem.sizes.load[
+                    state.member[replica * width + slot] * devices + device
+                ]
             load[replica * devices + device] = work
 
 
@@ -336,7 +366,12 @@ def time_each(problem: TimedReplicas, member: Any, count: Any, value: Any) -> No
 
 @Kernel
 def exchange(
-    problem: TimedReplicas, pace: ExchangePace, member: Any, count: Any, value: Any, rng: Any
+    problem: TimedReplicas,
+    pace: ExchangePace,
+    member: Any,
+    count: Any,
+    value: Any,
+    rng: Any,
 ) -> int:
     """Change micro-batches of the slowest replicas, and keep the best found.
 

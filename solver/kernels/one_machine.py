@@ -61,7 +61,9 @@ def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
 
 
 @Kernel
-def least_end_of_returns(jobs: Jobs, acquires: Any, cuts: Any, fits: Any, longest: int) -> int:
+def least_end_of_returns(
+    jobs: Jobs, acquires: Any, cuts: Any, fits: Any, longest: int
+) -> int:
     """Return the least end when few acquires have started by each of some moments.
 
     `jobs`: the ops, those with the longest tails first.
@@ -123,7 +125,9 @@ def empty_orders(nodes: int, count: int) -> OrderTree:
     """
     parent, member, depth, release = np.zeros((4, nodes), dtype=np.int64)
     spare = np.zeros((3, count), dtype=np.int64)
-    return OrderTree(parent, member, depth, release, empty_heaps(np.array([nodes])), *spare)
+    return OrderTree(
+        parent, member, depth, release, empty_heaps(np.array([nodes])), *spare
+    )
 
 
 @part
@@ -190,7 +194,9 @@ def _recall(drain: Drain, orders: OrderTree, node: int) -> None:
 
 
 @part
-def _is_needless(drain: Drain, left: Any, time: int, member: int, behind: int, found: int) -> bool:
+def _is_needless(
+    drain: Drain, left: Any, time: int, member: int, behind: int, found: int
+) -> bool:
     """Return true if exchanging a micro-batch with the one behind it is no worse.
 
     Only their own starts change. Less work, or as much, starts from any moment on; of two orders
@@ -249,7 +255,9 @@ def least_drain(drain: Drain, orders: OrderTree) -> int:
             if left[member] == 0 or (twin[member] >= 0 and left[twin[member]] == 1):
                 continue
             start = max(ready[member], time + lag[member])
-            if node > 0 and _is_needless(drain, left, time_of_both, member, behind, start):
+            if node > 0 and _is_needless(
+                drain, left, time_of_both, member, behind, start
+            ):
                 continue
             end = max(bound, _end_with(drain, starts, by_start, member, start))
             orders.parent[size], orders.member[size] = node, member

@@ -75,7 +75,10 @@ def _trace(state: OrderState, buffers: OrderBuffers, rng: Any) -> tuple[int, int
             following, found, on_resource = other, 1, True
         for row in range(state.out[op], state.out[op + 1]):
             other = state.target[row]
-            if head[other] == end + state.delay[row] and head[other] + tail[other] == longest:
+            if (
+                head[other] == end + state.delay[row]
+                and head[other] + tail[other] == longest
+            ):
                 found += 1
                 if other != following and _draw(rng, found) == 0:
                     following, on_resource = other, other == buffers.after[op]
@@ -94,7 +97,12 @@ def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
     there is none (Balas and Vazacopoulos 1998).
     """
-    head, duration, op, other = buffers.head, state.duration, stretch.first, stretch.last
+    head, duration, op, other = (
+        buffers.head,
+        state.duration,
+        stretch.first,
+        stretch.last,
+    )
     if stretch.is_later:
         for row in range(state.out[op], state.out[op + 1]):
             follower = state.target[row]
@@ -134,7 +142,9 @@ def _lay_out(buffers: OrderBuffers, stretch: StretchMove) -> int:
 
 
 @part
-def _estimate(state: OrderState, buffers: OrderBuffers, stretch: StretchMove, count: int) -> int:
+def _estimate(
+    state: OrderState, buffers: OrderBuffers, stretch: StretchMove, count: int
+) -> int:
     """Return the longest path through a moved stretch, or -1 where its pool would overflow.
 
     Heads and tails outside the stretch are taken as they are (Taillard 1994).
@@ -163,7 +173,9 @@ def _estimate(state: OrderState, buffers: OrderBuffers, stretch: StretchMove, co
 
 
 @part
-def _relink(state: OrderState, buffers: OrderBuffers, op: int, other: int, count: int) -> None:
+def _relink(
+    state: OrderState, buffers: OrderBuffers, op: int, other: int, count: int
+) -> None:
     """Put the ops of a stretch into the order of the move."""
     line, previous, following = buffers.line, buffers.before[op], buffers.after[other]
     free = buffers.free[op]
@@ -190,10 +202,20 @@ class DependentOps(NamedTuple):
 
 @part
 def _regroup(
-    links: DependentOps, buffers: OrderBuffers, order: Any, op: int, begin: int, end: int
+    links: DependentOps,
+    buffers: OrderBuffers,
+    order: Any,
+    op: int,
+    begin: int,
+    end: int,
 ) -> None:
     """Put an op and what depends on it last in a window of the order, from `begin` to `end`."""
-    place, stale, line, neighbour = buffers.place, buffers.stale, buffers.early, links.neighbour
+    place, stale, line, neighbour = (
+        buffers.place,
+        buffers.stale,
+        buffers.early,
+        links.neighbour,
+    )
     kept, moved, step = begin, 0, 1 if begin < end else -1
     stale[op] = 1
     for at in range(begin, end + step, step):
@@ -216,11 +238,20 @@ def _regroup(
 
 @part
 def _move(
-    state: OrderState, buffers: OrderBuffers, order: Any, stretch: StretchMove, count: int
+    state: OrderState,
+    buffers: OrderBuffers,
+    order: Any,
+    stretch: StretchMove,
+    count: int,
 ) -> Changed:
     """Make a move; return what has to be timed again."""
     op, other, place = stretch.first, stretch.last, buffers.place
-    begin, end, previous, after = place[op], place[other], buffers.before[op], buffers.after[other]
+    begin, end, previous, after = (
+        place[op],
+        place[other],
+        buffers.before[op],
+        buffers.after[other],
+    )
     _relink(state, buffers, op, other, count)
     if stretch.is_later:
         leaders = DependentOps(state.into, state.source, buffers.before)
@@ -239,7 +270,9 @@ def _move(
 
 
 @part
-def _trade(state: OrderState, buffers: OrderBuffers, order: Any, one: int, two: int) -> None:
+def _trade(
+    state: OrderState, buffers: OrderBuffers, order: Any, one: int, two: int
+) -> None:
     """Let two vectors take each other's places in the order."""
     twin, place, width = state.twin, buffers.place, state.width
     for column in range(width):
@@ -306,7 +339,9 @@ def _try_stretch(search: OrderWalk, at: int, current: int) -> Changed:
         passed += _draw(rng, min(search.pace.reach, final - first))
     begin = first if _draw(rng, 2) == 0 else final - passed
     kind = _draw(rng, 3)
-    stretch = StretchMove(buffers.path[begin], buffers.path[begin + passed], kind != 2, kind != 1)
+    stretch = StretchMove(
+        buffers.path[begin], buffers.path[begin + passed], kind != 2, kind != 1
+    )
     if not _is_free(state, buffers, stretch):
         return Changed(0, 0, 0, 0)
     count = _lay_out(buffers, stretch)

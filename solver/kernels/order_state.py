@@ -76,13 +76,22 @@ def _link(state: OrderState, buffers: OrderBuffers, order: Any) -> None:
             buffers.free[op] = state.room[resource]
         else:
             buffers.after[other] = op
-            buffers.free[op] = buffers.free[other] - state.need[other] + state.freed[other]
+            buffers.free[op] = (
+                buffers.free[other] - state.need[other] + state.freed[other]
+            )
 
 
 @part
-def find_heads(state: OrderState, buffers: OrderBuffers, order: Any, changed: Changed) -> None:
+def find_heads(
+    state: OrderState, buffers: OrderBuffers, order: Any, changed: Changed
+) -> None:
     """Find the earliest starts of stale ops, and of all that follow from them, again."""
-    duration, source, wait, target = state.duration, state.source, state.wait, state.target
+    duration, source, wait, target = (
+        state.duration,
+        state.source,
+        state.wait,
+        state.target,
+    )
     head, stale, after = buffers.head, buffers.stale, buffers.after
     place, pending = changed.begin, changed.heads
     while pending > 0:
@@ -112,9 +121,16 @@ def find_heads(state: OrderState, buffers: OrderBuffers, order: Any, changed: Ch
 
 
 @part
-def find_tails(state: OrderState, buffers: OrderBuffers, order: Any, changed: Changed) -> None:
+def find_tails(
+    state: OrderState, buffers: OrderBuffers, order: Any, changed: Changed
+) -> None:
     """Find the tails of stale ops, and of all that follow from them, again."""
-    duration, source, target, delay = state.duration, state.source, state.target, state.delay
+    duration, source, target, delay = (
+        state.duration,
+        state.source,
+        state.target,
+        state.delay,
+    )
     tail, stale, before = buffers.tail, buffers.dated, buffers.before
     place, pending = changed.end, changed.tails
     while pending > 0:
@@ -145,7 +161,12 @@ def find_tails(state: OrderState, buffers: OrderBuffers, order: Any, changed: Ch
 @part
 def simulate(state: OrderState, buffers: OrderBuffers, order: Any) -> int:
     """Return the makespan of an order, or -1 where it breaks a precedence or overfills a pool."""
-    duration, source, wait, head = state.duration, state.source, state.wait, buffers.early
+    duration, source, wait, head = (
+        state.duration,
+        state.source,
+        state.wait,
+        buffers.early,
+    )
     end, free, longest = buffers.last, buffers.level, 0
     for resource in range(len(end)):
         end[resource], free[resource] = 0, state.room[resource]
@@ -177,5 +198,10 @@ def outdate_all(state: OrderState, buffers: OrderBuffers, order: Any) -> Changed
     count = len(order)
     _link(state, buffers, order)
     for op in range(count):
-        buffers.head[op], buffers.tail[op], buffers.stale[op], buffers.dated[op] = -1, -1, 1, 1
+        buffers.head[op], buffers.tail[op], buffers.stale[op], buffers.dated[op] = (
+            -1,
+            -1,
+            1,
+            1,
+        )
     return Changed(0, count - 1, count, count)

@@ -8,9 +8,21 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.heaps import Heaps, empty_heaps, first_item, first_key, pop, push
+from ppsolve.solver.kernels.heaps import (
+    Heaps,
+    empty_heaps,
+    first_item,
+    first_key,
+    pop,
+    push,
+)
 from ppsolve.solver.kernels.memory_state import MemoryState, give_back, shortage, take
-from ppsolve.solver.kernels.records import NEVER, MemoryUse, PrecedenceGraph, ResourceUse
+from ppsolve.solver.kernels.records import (
+    NEVER,
+    MemoryUse,
+    PrecedenceGraph,
+    ResourceUse,
+)
 
 PATIENCE = 1024
 """What a patience of 1 is for the kernel, which has no floats."""
@@ -105,7 +117,12 @@ def _announce(state: DispatchState, op: int) -> None:
     push(state.heaps, state.events, state.ready[op], op)
     waits = ranking.patience > 0 or ranking.filler_patience > 0
     if waits and ranking.filler[op] == 0:
-        push(state.heaps, state.arrivals + state.home[op], state.ready[op], ranking.rank[op])
+        push(
+            state.heaps,
+            state.arrivals + state.home[op],
+            state.ready[op],
+            ranking.rank[op],
+        )
 
 
 @part
@@ -170,7 +187,10 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
         if (
             best < 0
             or key < best_key
-            or (key == best_key and (item < best_item or (item == best_item and resource < best)))
+            or (
+                key == best_key
+                and (item < best_item or (item == best_item and resource < best))
+            )
         ):
             best, best_key, best_item, at = resource, key, item, place
     state.num_dirty[0] -= 1
@@ -182,7 +202,11 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
 @part
 def _worth_waiting(state: DispatchState, now: int, op: int, patience: int) -> bool:
     """Return true if `op` should wait for a better one that is known to arrive soon."""
-    heaps, ranking, arrivals = state.heaps, state.ranking, state.arrivals + state.home[op]
+    heaps, ranking, arrivals = (
+        state.heaps,
+        state.ranking,
+        state.arrivals + state.home[op],
+    )
     while heaps.size[arrivals] > 0 and first_key(heaps, arrivals) <= now:
         pop(heaps, arrivals)
     if heaps.size[arrivals] == 0:
@@ -205,7 +229,9 @@ def _is_awaited(state: DispatchState, op: int) -> bool:
 
 
 @part
-def _meets_pin(state: DispatchState, start: Any, resource: int, op: int, end: int) -> bool:
+def _meets_pin(
+    state: DispatchState, start: Any, resource: int, op: int, end: int
+) -> bool:
     """Return true if an op that ends at `end` would overrun the next pinned start."""
     heaps, pins = state.heaps, state.pins + resource
     while heaps.size[pins] > 0 and start[first_item(heaps, pins)] >= 0:
@@ -318,7 +344,12 @@ def parallel_sgs(state: DispatchState, start: Any, awaited: Any) -> None:
     `awaited`: int64[n], all -1; becomes the pool for whose memory an op waits at the
         end.
     """
-    heaps, events, now, unlimited = state.heaps, state.events, 0, state.use.num_resources
+    heaps, events, now, unlimited = (
+        state.heaps,
+        state.events,
+        0,
+        state.use.num_resources,
+    )
     waits = state.ranking.patience > 0 or state.ranking.filler_patience > 0
     has_pins = _open(state) > 0
     while True:

@@ -140,7 +140,9 @@ def occupy(gaps: Gaps, use: ResourceUse, op: int, time: int, until: int) -> None
     """Occupy all resources of an op in an interval that is free on them."""
     for position in range(use.pointer[op], use.pointer[op + 1]):
         resource = use.resource[position]
-        _cut_gap(gaps, resource, gap_from(gaps, resource, time, until - time), time, until)
+        _cut_gap(
+            gaps, resource, gap_from(gaps, resource, time, until - time), time, until
+        )
 
 
 @part
@@ -163,11 +165,17 @@ def room_from(usage: Usage, pool: int, time: int, limit: int) -> int:
 @part
 def add_change(usage: Usage, pool: int, time: int, amount: int) -> None:
     """Change the use of a pool from a moment on; a negative amount is a release."""
-    moment, change, low, slot = usage.moment, usage.change, usage.low[pool], usage.high[pool]
+    moment, change, low, slot = (
+        usage.moment,
+        usage.change,
+        usage.low[pool],
+        usage.high[pool],
+    )
     usage.high[pool] = slot + 1
     usage.final[pool] += amount
     while slot > low and (
-        moment[slot - 1] > time or (moment[slot - 1] == time and change[slot - 1] > amount)
+        moment[slot - 1] > time
+        or (moment[slot - 1] == time and change[slot - 1] > amount)
     ):
         moment[slot], change[slot] = moment[slot - 1], change[slot - 1]
         slot -= 1
@@ -175,7 +183,9 @@ def add_change(usage: Usage, pool: int, time: int, amount: int) -> None:
 
 
 @part
-def roomy_from(usage: Usage, memory: MemoryUse, amounts: Any, op: int, time: int) -> int:
+def roomy_from(
+    usage: Usage, memory: MemoryUse, amounts: Any, op: int, time: int
+) -> int:
     """Return the earliest moment from `time` on after which the acquires of an op fit.
 
     `amounts` has the amounts that must fit, by row of the acquires.
@@ -227,13 +237,23 @@ def serial_sgs(problem: SerialProblem, state: SerialState, start: Any) -> None:
     `start`: int64[n], all -1; becomes the starts in ticks, and -2 - p for ops that wait
         for pool p at the end.
     """
-    graph, use, memory, pinned = problem.graph, problem.use, problem.memory, problem.pinned
+    graph, use, memory, pinned = (
+        problem.graph,
+        problem.use,
+        problem.memory,
+        problem.pinned,
+    )
     for op in range(len(start)):
         if not state.missing[op]:
             push(state.heap, 0, problem.rank[op], op)
         if pinned[op] >= 0:
             for seat in range(use.pointer[op], use.pointer[op + 1]):
-                block(state.gaps, use.resource[seat], pinned[op], pinned[op] + graph.duration[op])
+                block(
+                    state.gaps,
+                    use.resource[seat],
+                    pinned[op],
+                    pinned[op] + graph.duration[op],
+                )
     while state.heap.size[0]:
         op = pop(state.heap, 0)
         pool = shortage(state.pools, memory, op, 1)

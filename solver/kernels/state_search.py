@@ -104,7 +104,12 @@ def state_columns(microbatches: int, resources: int, pools: int) -> StateColumns
 @part
 def _set_heads(search: StateSearch, at: int, j: int) -> None:
     """Note when the ops of a micro-batch that are not done can start at the earliest."""
-    shape, batch, columns, rows = search.shape, search.batch, search.columns, search.made
+    shape, batch, columns, rows = (
+        search.shape,
+        search.batch,
+        search.columns,
+        search.made,
+    )
     resource, pool, done, todo, head = (
         shape.resource,
         shape.pool,
@@ -113,8 +118,17 @@ def _set_heads(search: StateSearch, at: int, j: int) -> None:
         search.head,
     )
     pointer, before, lag = shape.before_pointer, shape.before, shape.before_lag
-    duration, acquire, delay, size = batch.duration, batch.acquire, batch.delay, len(resource)
-    phase, clock, free = rows[at + columns.phase + j], rows[at + columns.clock], at + columns.free
+    duration, acquire, delay, size = (
+        batch.duration,
+        batch.acquire,
+        batch.delay,
+        len(resource),
+    )
+    phase, clock, free = (
+        rows[at + columns.phase + j],
+        rows[at + columns.clock],
+        at + columns.free,
+    )
     for place in range(shape.todo_pointer[phase], shape.todo_pointer[phase + 1]):
         v = todo[place]
         moment = max(clock, rows[free + resource[v]])
@@ -124,7 +138,10 @@ def _set_heads(search: StateSearch, at: int, j: int) -> None:
             u = before[k]
             if not done[phase * size + u]:
                 start = head[j * size + u]
-                moment = max(moment, start + duration[j * size + u] + lag[k] + delay[j * size + u])
+                moment = max(
+                    moment,
+                    start + duration[j * size + u] + lag[k] + delay[j * size + u],
+                )
         if pool[v] >= 0 and acquire[j * size + v] > 0:
             moment = max(moment, search.opening[pool[v]])
         head[j * size + v] = moment
@@ -133,8 +150,18 @@ def _set_heads(search: StateSearch, at: int, j: int) -> None:
 @part
 def _set_opening(search: StateSearch, at: int) -> bool:
     """Note from when on each full pool has room for another op; return whether one is full."""
-    shape, batch, columns, rows = search.shape, search.batch, search.columns, search.made
-    opening, pool, todo, size = search.opening, shape.pool, shape.todo, len(shape.resource)
+    shape, batch, columns, rows = (
+        search.shape,
+        search.batch,
+        search.columns,
+        search.made,
+    )
+    opening, pool, todo, size = (
+        search.opening,
+        shape.pool,
+        shape.todo,
+        len(shape.resource),
+    )
     is_full = False
     for p in range(len(opening)):
         if rows[at + columns.used + p] + batch.least[p] > batch.room[p]:
@@ -194,7 +221,12 @@ def _bound(search: StateSearch, at: int, upper: int) -> int:
 @part
 def _start(search: StateSearch, rows: Any, at: int, j: int, v: int) -> int:
     """Return when an op can start in a state, -1 if it cannot, or not after the op placed last."""
-    shape, batch, columns, size = search.shape, search.batch, search.columns, len(search.shape.pool)
+    shape, batch, columns, size = (
+        search.shape,
+        search.batch,
+        search.columns,
+        len(search.shape.pool),
+    )
     p, op, twin = shape.pool[v], j * size + v, batch.twin[j]
     if twin >= 0 and not shape.done[rows[at + columns.phase + twin] * size + v]:
         return -1
@@ -207,9 +239,16 @@ def _start(search: StateSearch, rows: Any, at: int, j: int, v: int) -> int:
 
 
 @part
-def _set_child(search: StateSearch, rows: Any, of: int, to: int, op: int, start: int) -> None:
+def _set_child(
+    search: StateSearch, rows: Any, of: int, to: int, op: int, start: int
+) -> None:
     """Write the state that follows a state when an op starts."""
-    shape, batch, columns, made = search.shape, search.batch, search.columns, search.made
+    shape, batch, columns, made = (
+        search.shape,
+        search.batch,
+        search.columns,
+        search.made,
+    )
     size = len(shape.resource)
     j, v = op // size, op % size
     for k in range(columns.width):
@@ -227,7 +266,9 @@ def _set_child(search: StateSearch, rows: Any, of: int, to: int, op: int, start:
     if not shape.keeps[row]:
         made[arrival + j] = 0
     if shape.gain[row] >= 0:
-        made[arrival + j] = max(made[arrival + j], end + shape.gain[row] + batch.delay[op])
+        made[arrival + j] = max(
+            made[arrival + j], end + shape.gain[row] + batch.delay[op]
+        )
     for i in range(len(batch.twin)):
         w = shape.slot[made[to + columns.phase + i]]
         if w >= 0:
@@ -277,9 +318,16 @@ def _is_new(search: StateSearch, row: int) -> bool:
 
 
 @part
-def _select(search: StateSearch, number: int, levels: LevelRange, least_left: Any) -> int:
+def _select(
+    search: StateSearch, number: int, levels: LevelRange, least_left: Any
+) -> int:
     """Keep the states of least bound that a level has room for, in order; return how many."""
-    columns, made, table, tally = search.columns, search.made, search.table, search.tally
+    columns, made, table, tally = (
+        search.columns,
+        search.made,
+        search.table,
+        search.tally,
+    )
     low, alive, width, buckets = NEVER, 0, columns.width, len(tally)
     for i in range(number):
         if made[i * width + columns.bound] < NEVER:
@@ -327,17 +375,27 @@ def _grow(
     search: StateSearch, levels: LevelRange, count: int, rows: Any, least_left: Any
 ) -> tuple[int, int]:
     """Make the states that follow `count` states; return how many stay, and the ops placed."""
-    shape, batch, columns, made = search.shape, search.batch, search.columns, search.made
+    shape, batch, columns, made = (
+        search.shape,
+        search.batch,
+        search.columns,
+        search.made,
+    )
     number, placed, size, width = 0, 0, len(shape.resource), columns.width
     for i in range(count):
         at = i * width
         for j in range(len(batch.twin)):
             phase = rows[at + columns.phase + j]
-            for place in range(shape.option_pointer[phase], shape.option_pointer[phase + 1]):
+            for place in range(
+                shape.option_pointer[phase], shape.option_pointer[phase + 1]
+            ):
                 v = shape.options[place]
                 op = j * size + v
                 start = _start(search, rows, at, j, v)
-                if start < 0 or start + batch.duration[op] + batch.tail[op] >= levels.upper:
+                if (
+                    start < 0
+                    or start + batch.duration[op] + batch.tail[op] >= levels.upper
+                ):
                     continue
                 if number == len(search.link):
                     number = _select(search, number, levels, least_left)
@@ -354,7 +412,12 @@ def _grow(
 
 @Kernel
 def search_states(
-    search: StateSearch, levels: LevelRange, counts: Any, rows: Any, origin: Any, least_left: Any
+    search: StateSearch,
+    levels: LevelRange,
+    counts: Any,
+    rows: Any,
+    origin: Any,
+    least_left: Any,
 ) -> int:
     """Replace the states of the first level by those of the last one, level by level.
 

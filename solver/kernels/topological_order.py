@@ -57,7 +57,12 @@ class LineTimes(NamedTuple):
 
 @part
 def time_places(
-    lengths: Lengths, order: LineOrder, times: LineTimes, begin: int, until: int, limit: int
+    lengths: Lengths,
+    order: LineOrder,
+    times: LineTimes,
+    begin: int,
+    until: int,
+    limit: int,
 ) -> int:
     """Time the places `begin` to `until` - 1 of a line; those before `begin` are known.
 
@@ -66,7 +71,12 @@ def time_places(
     chain, line, before, row = lengths.chain, order.line, order.before, order.row
     slot_of, position_of, resource_of = chain.slot, chain.position, chain.resource
     pointer, source, lag = chain.pointer, chain.source, chain.lag
-    duration, after, need, net = lengths.duration, lengths.after, lengths.need, lengths.net
+    duration, after, need, net = (
+        lengths.duration,
+        lengths.after,
+        lengths.need,
+        lengths.net,
+    )
     room, rest = lengths.room, lengths.rest
     end, idle, used, reach = times.end, times.idle, times.used, times.reach
     high = reach[begin]

@@ -20,4 +20,6 @@ class InnerInstances:
     instances: dict[str, Instance]
     field: str  # of the outer instance, that holds them
     results: str  # field of the outer result, that holds theirs
-    with_values: Callable[[Mapping[str, Any]], Instance]  # the outer instance, numbers filled in
+    with_values: Callable[
+        [Mapping[str, Any]], Instance
+    ]  # the outer instance, numbers filled in

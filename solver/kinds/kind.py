@@ -13,7 +13,12 @@ from pydantic import BaseModel
 
 from ppsolve.models.core.documents import parse_given
 from ppsolve.models.core.problem import FREE, Objective, Problem
-from ppsolve.models.core.result import BrokenRule, HeuristicEntry, HeuristicStatus, Result
+from ppsolve.models.core.result import (
+    BrokenRule,
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.core.violation import Violation
@@ -65,7 +70,9 @@ class Kind(Generic[AnyInstance]):
     instance: type[AnyInstance]  # model of its instances, with the fields of `Instance`
     # takes an instance and ``exact`` as keyword; returns the `Problem`
     to_problem: Callable[..., Problem]
-    heuristics: tuple[Heuristic, ...] = ()  # what was published for it, in the order of reports
+    heuristics: tuple[
+        Heuristic, ...
+    ] = ()  # what was published for it, in the order of reports
     # result, entry: models of its results and of their heuristics
     result: type[Result] = Result
     entry: type[HeuristicEntry] = HeuristicEntry
@@ -78,7 +85,9 @@ class Kind(Generic[AnyInstance]):
         """
         return self.instance.parse(data, source)
 
-    def lower(self, instance: AnyInstance, *, exact: bool = False, document: Any = None) -> Problem:
+    def lower(
+        self, instance: AnyInstance, *, exact: bool = False, document: Any = None
+    ) -> Problem:
         """Lower an instance to the problem that solvers and the checker work on.
 
         `exact`: refuse times without a common tick within the limit instead of rounding
@@ -97,7 +106,9 @@ class Kind(Generic[AnyInstance]):
             raise error.located(instance.name) from None
         return problem
 
-    def problem_of(self, instance: AnyInstance, *, exact: bool, document: Any) -> Problem:
+    def problem_of(
+        self, instance: AnyInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Lower an instance without the checks of `lower`; for kinds to override."""
         return self.to_problem(instance, exact=exact)
 
@@ -118,7 +129,9 @@ class Kind(Generic[AnyInstance]):
         """Yield a line for each field of an instance whose unit looks wrong: the field, and why."""
         yield from ()
 
-    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
+    def documents(
+        self, value_unit: str | None
+    ) -> tuple[type[Result], type[HeuristicEntry]]:
         """Return the models of a result and of a heuristic's entry whose values have this unit."""
         return self.result, self.entry
 
@@ -134,7 +147,9 @@ class Kind(Generic[AnyInstance]):
         """Return the task that a result document is of, of kinds that have several."""
         return self.task(instance, exact=exact)
 
-    def for_runtime(self, instance: AnyInstance, runtime: str, *, exact: bool) -> Narrowing:
+    def for_runtime(
+        self, instance: AnyInstance, runtime: str, *, exact: bool
+    ) -> Narrowing:
         """Return an instance for one of `runtimes`; an `InputError` says why there is none."""
         raise NotImplementedError
 
@@ -199,22 +214,30 @@ class Kind(Generic[AnyInstance]):
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is not None:
-            return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
+            return HeuristicOutcome(
+                name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle
+            )
         try:
             follow = partial(self.follow, instance, problem)
             request = Request(instance, problem, group_size, effort or Effort(), follow)
             proposal = self._proposal(heuristic, request)
         except NotApplicableError as error:
-            return HeuristicOutcome(name, HeuristicStatus.NOT_APPLICABLE, reason=str(error))
+            return HeuristicOutcome(
+                name, HeuristicStatus.NOT_APPLICABLE, reason=str(error)
+            )
         except (DeadlockError, MemoryDeadlockError, HeuristicFailedError) as error:
             is_full = isinstance(error, MemoryDeadlockError)
             broken = BrokenRule(rule="memory") if is_full else None
-            return HeuristicOutcome(name, HeuristicStatus.FAILED, reason=str(error), broken=broken)
+            return HeuristicOutcome(
+                name, HeuristicStatus.FAILED, reason=str(error), broken=broken
+            )
         claims = self.claims_of(instance, proposal.schedule)
         judged_by = problem if claims is None else self.lower(instance, document=claims)
         violations = check_schedule(judged_by, proposal.schedule)
         reason = str(violations[0]) if violations else proposal.broken
-        status = HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
+        status = (
+            HeuristicStatus.FEASIBLE if reason is None else HeuristicStatus.INFEASIBLE
+        )
         return HeuristicOutcome(
             name,
             status,
@@ -226,7 +249,9 @@ class Kind(Generic[AnyInstance]):
             BrokenRule.first_of(violations),
         )
 
-    def claims_of(self, instance: AnyInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims_of(
+        self, instance: AnyInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the fields of a document of a schedule beside the starts of its ops.
 
         `instance`, `schedule`: the instance, and a schedule of it.
@@ -273,7 +298,9 @@ class Kind(Generic[AnyInstance]):
         """
         return heuristic_entry(outcome)
 
-    def check(self, instance: AnyInstance, given: Any, *, exact: bool = False) -> list[Violation]:
+    def check(
+        self, instance: AnyInstance, given: Any, *, exact: bool = False
+    ) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.
 
         `given`: the schedule, or a document that holds one.
@@ -283,21 +310,32 @@ class Kind(Generic[AnyInstance]):
         if isinstance(given, Schedule):
             claims = self.claims_of(instance, given)
             problem = self.lower(instance, exact=exact, document=claims)
-            return self.refuted(instance, problem, claims, given) + check_schedule(problem, given)
+            return self.refuted(instance, problem, claims, given) + check_schedule(
+                problem, given
+            )
         data = given
         if isinstance(given, BaseModel):
             # What nobody holds against the schedule: all other schedules of a large result.
             data = given.model_dump(
                 mode="json",
-                exclude={"heuristics": {"__all__": {"orders", "schedule"}}, "orders": True},
+                exclude={
+                    "heuristics": {"__all__": {"orders", "schedule"}},
+                    "orders": True,
+                },
             )
         problem = self.lower(instance, exact=exact, document=data)
         schedule, violations = self.read(instance, problem, data)
         violations = violations + self.refuted(instance, problem, data, schedule)
-        return violations + ([] if schedule is None else check_schedule(problem, schedule))
+        return violations + (
+            [] if schedule is None else check_schedule(problem, schedule)
+        )
 
     def read(
-        self, instance: AnyInstance, problem: Problem, data: Any, source: str | None = None
+        self,
+        instance: AnyInstance,
+        problem: Problem,
+        data: Any,
+        source: str | None = None,
     ) -> tuple[Schedule | None, list[Violation]]:
         """Read the schedule of a document, see `ppsolve.models.core.documents.parse_given`.
 
@@ -309,7 +347,11 @@ class Kind(Generic[AnyInstance]):
         return parse_given(data, problem, source)
 
     def refuted(
-        self, instance: AnyInstance, problem: Problem, data: Any, schedule: Schedule | None
+        self,
+        instance: AnyInstance,
+        problem: Problem,
+        data: Any,
+        schedule: Schedule | None,
     ) -> list[Violation]:
         """Return the false claims of a result document, apart from its schedule.
 
@@ -319,12 +361,16 @@ class Kind(Generic[AnyInstance]):
 
 
 def _refuse_times(problem: Problem) -> None:
-    total = sum(float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag))
+    total = sum(
+        float(times.sum(dtype=np.float64)) for times in (problem.duration, problem.lag)
+    )
     if total > MAX_TOTAL_TICKS:
         raise InputError(
             f"all times together are {total:.1E} ticks, expected at most {MAX_TOTAL_TICKS:.1E}; "
             "give fewer digits",
             field="times",
         )
-    if not problem.scale.is_exact and (np.any(problem.pinned != FREE) or problem.windows):
+    if not problem.scale.is_exact and (
+        np.any(problem.pinned != FREE) or problem.windows
+    ):
         raise no_common_tick("give fewer digits: pinned ops leave no room to round up")

@@ -26,7 +26,9 @@ class Narrowing:
         """Return a new task of all schedules, where `is_finite`."""
         raise NotImplementedError
 
-    def fields(self, task: Task | None, result: Result, best: Result | None) -> dict[str, Any]:
+    def fields(
+        self, task: Task | None, result: Result, best: Result | None
+    ) -> dict[str, Any]:
         """Return the fields of the result that the runtime decides.
 
         `task` is that of few orders and `best` the result of all schedules; None where there are

@@ -26,7 +26,9 @@ from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 def versions() -> Versions:
     """Return the versions of the package, OR-tools and Python that run here."""
     return Versions(
-        ppsolve=version("ppsolve"), ortools=version("ortools"), python=platform.python_version()
+        ppsolve=version("ppsolve"),
+        ortools=version("ortools"),
+        python=platform.python_version(),
     )
 
 
@@ -36,7 +38,13 @@ def relative_gap(value: int, reference: int, base: int) -> float:
     `base`: ticks; with 0, unequal values are infinitely far apart.
     Returns: a share of `base`.
     """
-    return 0.0 if value == reference else (value - reference) / base if base else float("inf")
+    return (
+        0.0
+        if value == reference
+        else (value - reference) / base
+        if base
+        else float("inf")
+    )
 
 
 def figures(schedule: Schedule) -> dict[str, Any]:
@@ -68,7 +76,9 @@ def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
     )
 
 
-def is_lost(kind: Any, instance: Instance, problem: Problem, outcome: HeuristicOutcome) -> bool:
+def is_lost(
+    kind: Any, instance: Instance, problem: Problem, outcome: HeuristicOutcome
+) -> bool:
     """Say if neither the orders of a schedule nor another run of what found it give it again.
 
     Searches also order transfers, and ops of no micro-batch.

@@ -48,7 +48,9 @@ class Options:
             ("robust", is_jitter, jitter),
         ):
             if not is_right:
-                raise InputError(f"expected {expected}, got {getattr(self, field)}", field=field)
+                raise InputError(
+                    f"expected {expected}, got {getattr(self, field)}", field=field
+                )
 
     @property
     def used_workers(self) -> int:
@@ -92,9 +94,13 @@ def _seconds(limit: float | None, field: str) -> float | None:
     return None if limit is None or math.isinf(limit) else limit
 
 
-def _named(heuristics: Sequence[str | OwnFunction] | None) -> tuple[str | OwnFunction, ...] | None:
+def _named(
+    heuristics: Sequence[str | OwnFunction] | None,
+) -> tuple[str | OwnFunction, ...] | None:
     if isinstance(heuristics, str):
-        raise InputError(f'expected a list of names, got "{heuristics}"', field="heuristics")
+        raise InputError(
+            f'expected a list of names, got "{heuristics}"', field="heuristics"
+        )
     if callable(heuristics):
         raise InputError("expected a list of functions, got one", field="heuristics")
     return None if heuristics is None else tuple(heuristics)

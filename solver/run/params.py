@@ -17,16 +17,26 @@ from ppsolve.solver.heuristics.params import HeuristicParams
 class StepParams:
     """Shares of the time that is left for each step of a run."""
 
-    bounds_share: float = 0.15  # after which no further bound is sought; one at work gets as much
+    bounds_share: float = (
+        0.15  # after which no further bound is sought; one at work gets as much
+    )
     greedy_share: float = 0.5  # for heuristics that do not search
     search_share: float = 0.3  # for each heuristic that searches
-    large_search_share: float = 0.6  # the same of large problems, which CP-SAT hardly improves
+    large_search_share: float = (
+        0.6  # the same of large problems, which CP-SAT hardly improves
+    )
     large_search_ops: int = 4_000  # ops from which a problem is large in this sense
-    window_search_share: float = 0.4  # the most where windows of the best schedule follow
+    window_search_share: float = (
+        0.4  # the most where windows of the best schedule follow
+    )
     last_search_share: float = 0.8  # the same where no exact search follows
     endless_ops: int = 1_000  # ops from which such a heuristic uses all of its time
-    safe_first_ops: int = 20_000  # ops from which list rules, which keep memory limits, come first
-    robust_share: float = 0.2  # for a schedule that jitter delays less, where that is asked for
+    safe_first_ops: int = (
+        20_000  # ops from which list rules, which keep memory limits, come first
+    )
+    robust_share: float = (
+        0.2  # for a schedule that jitter delays less, where that is asked for
+    )
     verified_ops: int = 200  # ops below which a proof is repeated unasked
     verified_share: float = 0.1  # of the time so far for that
     verified_seconds: float = 0.003  # below which that is not begun
@@ -35,7 +45,9 @@ class StepParams:
     reserved_per_op: float = 2e-6  # the same for each op
     reserved_share: float = 0.25  # the same at most, of the limit
     loading_seconds: float = 2.0  # that must be left to load compiled code
-    greedy_steps: int = 15  # of kernels for each op: what bounds and heuristics are announced as
+    greedy_steps: int = (
+        15  # of kernels for each op: what bounds and heuristics are announced as
+    )
     search_steps: int = 300  # the same of a heuristic that searches
 
 
@@ -45,16 +57,32 @@ class ModesParams:
 
     quick_cells: int = 24  # stages x micro-batches that one model proves at once
     quick_share: float = 0.5  # of the time for that, at most
-    joint_cells: int = 150  # stages x micro-batches up to which one model proves more than choices
+    joint_cells: int = (
+        150  # stages x micro-batches up to which one model proves more than choices
+    )
     choice_share: float = 0.3  # for local search over choices, rated by list schedules
-    split_ops: int = 40_000  # of all splits that it tries, for each unit of a deterministic limit
+    split_ops: int = (
+        40_000  # of all splits that it tries, for each unit of a deterministic limit
+    )
     order_share: float = 0.4  # for the orders of the best choice
-    near_share: float = 0.5  # for other modes of single stages, each with orders of its own
-    variant_share: float = 0.5  # for proofs choice by choice, where one model of all follows
-    price_share: float = 0.15  # of the time of the last search: to try other modes of single stages
-    question_units: float = 0.5  # deterministic time of the first question about a choice
-    grouped_modes: int = 9  # modes of the stages of one device up to which they are one decision
-    grouping_share: float = 0.5  # of the time of proofs to rule out modes of single devices
+    near_share: float = (
+        0.5  # for other modes of single stages, each with orders of its own
+    )
+    variant_share: float = (
+        0.5  # for proofs choice by choice, where one model of all follows
+    )
+    price_share: float = (
+        0.15  # of the time of the last search: to try other modes of single stages
+    )
+    question_units: float = (
+        0.5  # deterministic time of the first question about a choice
+    )
+    grouped_modes: int = (
+        9  # modes of the stages of one device up to which they are one decision
+    )
+    grouping_share: float = (
+        0.5  # of the time of proofs to rule out modes of single devices
+    )
     asked_groups: int = 2  # open devices up to which CP-SAT is asked about a choice
     rated: int = 300  # choices that are rated where no clock runs
 
@@ -64,8 +92,12 @@ class OptionsParams:
     """Ops that may run as one, which are chosen together with orders."""
 
     quick_options: int = 150  # options up to which one model proves all at once
-    order_share: float = 0.2  # for local search over lists of ops, of which neighbours are fused
-    steps_per_option: int = 100  # of that search for few options, or where no clock runs
+    order_share: float = (
+        0.2  # for local search over lists of ops, of which neighbours are fused
+    )
+    steps_per_option: int = (
+        100  # of that search for few options, or where no clock runs
+    )
     cold: float = 0.005  # temperature at which a round of it ends, in mean durations
     part_share: float = 0.7  # of what is left, for bounds by parts of few devices
     most_options: int = 20_000  # options up to which one model has all
@@ -103,9 +135,13 @@ class SearchParams:
         known = dict(paths(self))
         for path, value in values.items():
             if path not in known:
-                raise InputError(f'unknown budget "{path[:60]}"' + did_you_mean(path, known))
+                raise InputError(
+                    f'unknown budget "{path[:60]}"' + did_you_mean(path, known)
+                )
             if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"expected a number of at least 0 for {path}, got {value}")
+                raise InputError(
+                    f"expected a number of at least 0 for {path}, got {value}"
+                )
             varied = _with(varied, path.split("."), type(known[path])(value))
         return varied
 
@@ -143,4 +179,6 @@ def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
 
 def _with(params: Any, path: list[str], value: float) -> Any:
     first, *rest = path
-    return replace(params, **{first: _with(getattr(params, first), rest, value) if rest else value})
+    return replace(
+        params, **{first: _with(getattr(params, first), rest, value) if rest else value}
+    )

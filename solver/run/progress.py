@@ -64,7 +64,12 @@ class ProgressReporter:
         board: Board,
         shown: Callable[[int], Figure],
     ) -> None:
-        self._listener, self._clock, self._board, self._shown = listener, clock, board, shown
+        self._listener, self._clock, self._board, self._shown = (
+            listener,
+            clock,
+            board,
+            shown,
+        )
         self._lock = threading.Lock()
         self._told_at = clock.elapsed
         self.phase = ""
@@ -84,14 +89,20 @@ class ProgressReporter:
             self.phase = source if event == "phase" else self.phase
             self._told_at = self._clock.elapsed
             value, bound = self._board.value, self._board.bound.value
-            gap = None if value is None else relative_gap(value, min(bound, value), value)
+            gap = (
+                None if value is None else relative_gap(value, min(bound, value), value)
+            )
             known = None if value is None else self._shown(value)
             seconds, bound_shown = self._told_at, self._shown(bound)
             self._listener(Progress(event, seconds, source, known, bound_shown, gap))
 
     def tick(self) -> None:
         """Tell the current phase again where nothing was told for a while."""
-        if self.is_heard and self.phase and self._clock.elapsed - self._told_at >= TICK - LOOK:
+        if (
+            self.is_heard
+            and self.phase
+            and self._clock.elapsed - self._told_at >= TICK - LOOK
+        ):
             self.tell("phase", self.phase)
 
     def close(self) -> None:

@@ -101,7 +101,9 @@ class ScheduleTask(Task):
         if data is None:
             raise InputError(f"not a whole schedule: {violations[0]}", field=START)
         if violations := check_schedule(data.problem, data):
-            raise InputError(f"not a valid schedule of {name}: {violations[0]}", field=START)
+            raise InputError(
+                f"not a valid schedule of {name}: {violations[0]}", field=START
+            )
         return data
 
     def problem_of(self, given: Any) -> Problem:
@@ -123,7 +125,9 @@ class ScheduleTask(Task):
         `seed`: seed of random durations.
         """
         if self.schedule is not None:
-            found = make_robust(self.schedule, Jitter({ALL_KINDS: variation}), clock, seed)
+            found = make_robust(
+                self.schedule, Jitter({ALL_KINDS: variation}), clock, seed
+            )
             self.board.propose(found, "robust", ties=True)
 
     def settle(self) -> None:
@@ -133,7 +137,9 @@ class ScheduleTask(Task):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, or by those that the time allows."""
-        _ = self.implied.full  # refuses memory that holds too little, however little time there is
+        _ = (
+            self.implied.full
+        )  # refuses memory that holds too little, however little time there is
         for bound in quick_bounds(Relaxations(self.implied, clock)):
             self.board.raise_bound(bound.value, bound.name, bound.resource)
 
@@ -180,7 +186,9 @@ class ScheduleTask(Task):
         self.board.propose(settled(answer.schedule), EXACT)
         return False
 
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+    def search_below(
+        self, analytic: int, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
         """Search for any schedule of the instance below a bound."""
         return search_below(self.implied, analytic, claimed, limits)
 
@@ -192,7 +200,9 @@ class ScheduleTask(Task):
 
     def value_of(self, outcome: HeuristicOutcome) -> int | None:
         """Return the value that a heuristic reached in ticks, None where it broke a rule."""
-        is_valid = outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+        is_valid = (
+            outcome.status is HeuristicStatus.FEASIBLE and outcome.schedule is not None
+        )
         return outcome.schedule.value if is_valid and outcome.schedule else None
 
     def figures(self) -> dict[str, Any]:

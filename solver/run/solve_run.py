@@ -60,11 +60,16 @@ class SolveRun:
         self.whole = options.clock() if clock is None else clock
         self.board = task.board
         self.board.clock, self.board.gap = self.whole, options.gap
-        budget, limit = self.params.steps, self.whole.left if self.whole.is_limited else 0.0
+        budget, limit = (
+            self.params.steps,
+            self.whole.left if self.whole.is_limited else 0.0,
+        )
         reserve = budget.reserved_seconds + budget.reserved_per_op * task.size
         self.ending = self.whole.before(min(reserve, budget.reserved_share * limit))
         is_robust = options.robust is not None
-        self.clock = self.ending.share(1 - budget.robust_share) if is_robust else self.ending
+        self.clock = (
+            self.ending.share(1 - budget.robust_share) if is_robust else self.ending
+        )
         self._reporter = ProgressReporter(listener, self.whole, self.board, task.shown)
         self._reason: StopReason | None = None
         self._words: str | None = None
@@ -104,7 +109,9 @@ class SolveRun:
                         self._note(step.name, began)
                 continue
             of_step = replace(turn, clock=self.ending) if step.uses_reserve else turn
-            if not self._is_over(runs_anyway=step.runs_anyway) and step.applies(of_step):
+            if not self._is_over(runs_anyway=step.runs_anyway) and step.applies(
+                of_step
+            ):
                 self._run(step, of_step)
 
     def _is_over(self, *, runs_anyway: bool) -> bool:
@@ -120,7 +127,10 @@ class SolveRun:
         """Run a step for its share of the time, and note what it gained."""
         own, began = turn.share(step.share(turn)), self.whole.elapsed
         outcomes: list[Outcome] = []
-        slack = max(step.slack, step.slack_share * own.clock.left if own.clock.is_limited else 0.0)
+        slack = max(
+            step.slack,
+            step.slack_share * own.clock.left if own.clock.is_limited else 0.0,
+        )
         look = self._reporter.tick if self._reporter.is_heard else None
         if own.clock.is_over:
             self._leave_out(step.name)
@@ -128,7 +138,9 @@ class SolveRun:
         if all(each.name != step.name for each in self.heuristics):
             self._reporter.tell("phase", step.name)
         self._reporter.phase = step.name
-        is_ended = call_within(lambda: outcomes.append(step.run(own)), own.clock, slack, look)
+        is_ended = call_within(
+            lambda: outcomes.append(step.run(own)), own.clock, slack, look
+        )
         if self.board.failure is not None:
             raise self.board.failure
         if not is_ended:
@@ -157,8 +169,12 @@ class SolveRun:
         if heuristic is None or heuristic.is_search or name in self.task.outcomes:
             return
         reason = self.task.kind.obstacle(heuristic, self.task.instance)
-        status = HeuristicStatus.FAILED if reason is None else HeuristicStatus.NOT_APPLICABLE
-        self.task.outcomes[name] = HeuristicOutcome(name, status, reason=reason or OUT_OF_TIME)
+        status = (
+            HeuristicStatus.FAILED if reason is None else HeuristicStatus.NOT_APPLICABLE
+        )
+        self.task.outcomes[name] = HeuristicOutcome(
+            name, status, reason=reason or OUT_OF_TIME
+        )
 
     def _stop(self, reason: StopReason, words: str | None = None) -> None:
         """Keep why the run ends, unless a graver reason is known."""
@@ -187,8 +203,12 @@ class SolveRun:
     def _result(self) -> Result:
         task, options, status = self.task, self.options, self._status()
         model, _ = task.kind.documents(task.kind.value_unit(task.instance))
-        place = {heuristic.name: number for number, heuristic in enumerate(self.heuristics)}
-        outcomes = sorted(task.outcomes.values(), key=lambda o: place.get(o.name, len(place)))
+        place = {
+            heuristic.name: number for number, heuristic in enumerate(self.heuristics)
+        }
+        outcomes = sorted(
+            task.outcomes.values(), key=lambda o: place.get(o.name, len(place))
+        )
         fields = {
             "instance": task.instance.name,
             "kind": task.kind.name,
@@ -207,7 +227,9 @@ class SolveRun:
             "tick_error": task.scale.time(task.tick_error),
             "versions": versions(),
             "instance_document": Deferred(partial(instance_data, task.instance)),
-            "bounds": [BoundEntry(name=b.name, value=task.shown(b.value)) for b in task.bounds],
+            "bounds": [
+                BoundEntry(name=b.name, value=task.shown(b.value)) for b in task.bounds
+            ],
             "heuristics": [self._entry(outcome) for outcome in outcomes],
             "steps": self._steps,
             **({} if status is Status.INFEASIBLE else self._found()),

@@ -55,7 +55,9 @@ class Turn:
         """Return the limits of an exact search that begins now."""
         limits = self.options.limits(self.clock).less(0.0, self.board.units)
         if limits.deterministic is not None:
-            limits = replace(limits, deterministic=limits.deterministic * self.units_share)
+            limits = replace(
+                limits, deterministic=limits.deterministic * self.units_share
+            )
         return replace(limits, workers=limits.workers - 1) if self.is_shared else limits
 
     def share(self, part: float) -> Self:
@@ -138,7 +140,9 @@ class Meanwhile:
     make: Callable[[Turn], Turns]
 
 
-def in_parallel(*steps: Step, meanwhile: tuple[Meanwhile, ...]) -> Callable[[Turn], Outcome]:
+def in_parallel(
+    *steps: Step, meanwhile: tuple[Meanwhile, ...]
+) -> Callable[[Turn], Outcome]:
     """Return a function that runs steps in turn while other searches share their board.
 
     `steps`: run one after the other, each for its share of the time that is left.
@@ -150,7 +154,9 @@ def in_parallel(*steps: Step, meanwhile: tuple[Meanwhile, ...]) -> Callable[[Tur
     def run(turn: Turn) -> Outcome:
         searches = []
         if turn.options.used_workers > 1 and not turn.options.deterministic:
-            searches = [search.make(turn) for search in meanwhile if search.applies(turn)]
+            searches = [
+                search.make(turn) for search in meanwhile if search.applies(turn)
+            ]
         if not searches:
             return in_sequence(turn, steps)
         params = turn.params.heuristics.turns

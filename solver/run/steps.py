@@ -25,7 +25,16 @@ from ppsolve.solver.heuristics.order_search import obstacle as obstacle_to_order
 from ppsolve.solver.heuristics.parallel_search import Turns, order_turns, sweep_turns
 from ppsolve.solver.heuristics.sweep import SWEEP
 from ppsolve.solver.kernels.compilation import expect, load_compiler
-from ppsolve.solver.run.step import Meanwhile, Step, Steps, Stop, Turn, always, in_parallel, whole
+from ppsolve.solver.run.step import (
+    Meanwhile,
+    Step,
+    Steps,
+    Stop,
+    Turn,
+    always,
+    in_parallel,
+    whole,
+)
 
 SEARCHED = frozenset({EXACT, FEW_DEVICES, VARIANTS})
 """Names of bounds that are proved by CP-SAT; reports list the analytic ones."""
@@ -51,7 +60,9 @@ def has_time_to_search(turn: Turn) -> bool:
 
 def is_small(turn: Turn) -> bool:
     """Apply to small problems with a schedule and a clock: CP-SAT proves most of them at once."""
-    is_quick = turn.task.size < turn.params.exact.quick_ops and turn.board.value is not None
+    is_quick = (
+        turn.task.size < turn.params.exact.quick_ops and turn.board.value is not None
+    )
     has_clock = turn.options.limits(turn.clock).deterministic is None
     return is_quick and has_clock and has_time_to_search(turn)
 
@@ -68,14 +79,25 @@ def has_windows(turn: Turn) -> bool:
     return _has_parts(turn, turn.params.exact.windows.least_ops, obstacle)
 
 
-def _has_parts(turn: Turn, least: int, obstacle: Callable[[Problem], str | None]) -> bool:
+def _has_parts(
+    turn: Turn, least: int, obstacle: Callable[[Problem], str | None]
+) -> bool:
     is_large, is_known = turn.task.size >= least, turn.board.schedule is not None
-    return fits_a_model(turn) and is_large and is_known and obstacle(turn.task.problem) is None
+    return (
+        fits_a_model(turn)
+        and is_large
+        and is_known
+        and obstacle(turn.task.problem) is None
+    )
 
 
 def has_worker_for_windows(turn: Turn) -> bool:
     """Apply where windows get a worker of their own."""
-    return has_windows(turn) and turn.options.used_workers > 1 and not turn.options.deterministic
+    return (
+        has_windows(turn)
+        and turn.options.used_workers > 1
+        and not turn.options.deterministic
+    )
 
 
 def has_windows_in_turn(turn: Turn) -> bool:
@@ -169,7 +191,9 @@ def _heuristic_step(heuristic: Heuristic, of_all: Turn) -> Step:
 
     def run(turn: Turn) -> None:
         _run_heuristic(
-            turn, heuristic, Effort(turn.clock, board=turn.board, params=turn.params.heuristics)
+            turn,
+            heuristic,
+            Effort(turn.clock, board=turn.board, params=turn.params.heuristics),
         )
 
     return Step(heuristic.name, always, share, run, runs_anyway=True)
@@ -200,10 +224,14 @@ def _search_share(turn: Turn) -> float:
 
 
 def _search_by(heuristic: Heuristic, turn: Turn) -> None:
-    is_endless = turn.task.size >= turn.steps.endless_ops and not has_worker_for_windows(turn)
+    is_endless = (
+        turn.task.size >= turn.steps.endless_ops and not has_worker_for_windows(turn)
+    )
     _announce(turn, turn.steps.search_steps)
     _run_heuristic(
-        turn, heuristic, Effort(turn.clock, is_endless, turn.board, turn.params.heuristics)
+        turn,
+        heuristic,
+        Effort(turn.clock, is_endless, turn.board, turn.params.heuristics),
     )
 
 
@@ -222,7 +250,9 @@ def solve_whole(turn: Turn) -> StopReason | None:
     return solve_model(turn, turn.limits(), is_searched=True)
 
 
-def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopReason | None:
+def solve_model(
+    turn: Turn, limits: SearchLimits, *, is_searched: bool
+) -> StopReason | None:
     """Search with CP-SAT from the best schedule and bound.
 
     `turn`: what the step may use.
@@ -238,9 +268,13 @@ def solve_model(turn: Turn, limits: SearchLimits, *, is_searched: bool) -> StopR
     task, board = turn.task, turn.board
     company = Company.SEARCHED if is_searched else Company.NEW
     company = Company.SHARED if turn.is_shared else company
-    answer = solve_exactly(task.implied, board, limits, company, turn.params.exact.bisection)
+    answer = solve_exactly(
+        task.implied, board, limits, company, turn.params.exact.bisection
+    )
     if answer.infeasible and board.schedule is not None:
-        raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+        raise WrongScheduleError(
+            "cp-sat calls an instance infeasible that has a schedule"
+        )
     board.is_refuted = answer.infeasible
     if answer.bound is not None:
         board.raise_bound(answer.bound, EXACT)
@@ -252,7 +286,9 @@ def search_windows(turn: Turn) -> StopReason | None:
     from ppsolve.solver.exact.window_lns import WindowLNS
 
     windows = turn.params.exact.windows
-    return _run_out(turn, WindowLNS(turn.task.implied, turn.board, turn.limits(), windows))
+    return _run_out(
+        turn, WindowLNS(turn.task.implied, turn.board, turn.limits(), windows)
+    )
 
 
 def _run_out(turn: Turn, search: Any) -> StopReason | None:
@@ -271,7 +307,9 @@ def window_turns(turn: Turn) -> Turns:
         nonlocal search
         if search is None:
             limits = replace(turn.limits(), seconds=None, deterministic=None)
-            search = WindowLNS(turn.task.implied, turn.board, limits, turn.params.exact.windows)
+            search = WindowLNS(
+                turn.task.implied, turn.board, limits, turn.params.exact.windows
+            )
         search.run(clock)
 
     return run
@@ -333,8 +371,12 @@ def settle(turn: Turn) -> None:
     turn.task.settle()
 
 
-BOUNDS = Step("bounds", always, lambda t: t.steps.bounds_share, find_bounds, slack_share=1.0)
-GREEDY = Steps("heuristics", always, _greedy_share, greedy_heuristics, is_one_entry=True)
+BOUNDS = Step(
+    "bounds", always, lambda t: t.steps.bounds_share, find_bounds, slack_share=1.0
+)
+GREEDY = Steps(
+    "heuristics", always, _greedy_share, greedy_heuristics, is_one_entry=True
+)
 QUICK = Step("quick exact", is_small, whole, solve_quickly, EXACT_SLACK)
 SEARCHES = Steps("searches", always, whole, searching_heuristics)
 WINDOWS = Step(
@@ -345,7 +387,10 @@ WINDOWS = Step(
     EXACT_SLACK,
 )
 DEVICES = Step(
-    FEW_DEVICES, has_few_devices, lambda t: t.params.exact.devices.share, bound_by_few_devices
+    FEW_DEVICES,
+    has_few_devices,
+    lambda t: t.params.exact.devices.share,
+    bound_by_few_devices,
 )
 CPSAT = Step(EXACT, always, whole, solve_whole)
 MEANWHILE = (
@@ -354,13 +399,24 @@ MEANWHILE = (
     Meanwhile(SWEEP, has_sweep_meanwhile, sweep_meanwhile),
 )
 WHOLE = Step(
-    EXACT, has_time_to_search, whole, in_parallel(DEVICES, CPSAT, meanwhile=MEANWHILE), EXACT_SLACK
+    EXACT,
+    has_time_to_search,
+    whole,
+    in_parallel(DEVICES, CPSAT, meanwhile=MEANWHILE),
+    EXACT_SLACK,
 )
 SETTLED = Step("settled", has_loose_schedule, whole, settle, runs_anyway=True)
 VERIFIED = Step(
-    "second proof", needs_second_proof, whole, prove_again, EXACT_SLACK, runs_anyway=True
+    "second proof",
+    needs_second_proof,
+    whole,
+    prove_again,
+    EXACT_SLACK,
+    runs_anyway=True,
 )
-ROBUST = Step("robust", asks_for_robust, whole, make_robust, runs_anyway=True, uses_reserve=True)
+ROBUST = Step(
+    "robust", asks_for_robust, whole, make_robust, runs_anyway=True, uses_reserve=True
+)
 
 STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,

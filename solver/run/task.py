@@ -6,12 +6,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import Bottleneck, Figure, HeuristicEntry, HeuristicStatus
+from ppsolve.models.core.result import (
+    Bottleneck,
+    Figure,
+    HeuristicEntry,
+    HeuristicStatus,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.board import Board, Bound, Incumbent, WrongScheduleError, admit_checked
+from ppsolve.solver.board import (
+    Board,
+    Bound,
+    Incumbent,
+    WrongScheduleError,
+    admit_checked,
+)
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.run.step import Step, Steps
@@ -49,7 +60,9 @@ class Task:
         self.entries: dict[str, HeuristicEntry] = {}
         self.is_verified: bool | None = None
         # What becomes of the outcome of a heuristic where more than the problem decides.
-        self.judged: Callable[[HeuristicOutcome], HeuristicOutcome] = lambda outcome: outcome
+        self.judged: Callable[[HeuristicOutcome], HeuristicOutcome] = lambda outcome: (
+            outcome
+        )
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
@@ -100,7 +113,8 @@ class Task:
 
     def _more_than(self, what: str, *, field: str) -> InputError:
         text = (
-            f"schedules of {self.schedules_of} are more than {what}; expected a pipeline or a graph"
+            f"schedules of {self.schedules_of} are more than {what}; expected a pipeline or "
+            "a graph"
         )
         return InputError(text, source=self.instance.name, field=field)
 
@@ -135,7 +149,9 @@ class Task:
     def was_applied(self, name: str) -> bool:
         """Whether a heuristic ran, rather than being refused."""
         outcome = self.outcomes.get(name)
-        return outcome is not None and outcome.status is not HeuristicStatus.NOT_APPLICABLE
+        return (
+            outcome is not None and outcome.status is not HeuristicStatus.NOT_APPLICABLE
+        )
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule, or by those that the time allows.

@@ -22,7 +22,9 @@ class Dag:
     Raises `CycleError`: the edges form a cycle.
     """
 
-    def __init__(self, num_nodes: int, before: IntArray, after: IntArray, delay: IntArray) -> None:
+    def __init__(
+        self, num_nodes: int, before: IntArray, after: IntArray, delay: IntArray
+    ) -> None:
         self.num_nodes = num_nodes
         self.before, self.after, self.delay = before, after, delay
         graph = _rows(num_nodes, before, after, delay)
@@ -50,7 +52,9 @@ class Dag:
     def level(self) -> IntArray:
         """Most edges on a path into each node, int64[n]."""
         steps = self._leaders._replace(lag=np.ones_like(self._leaders.lag))
-        return self._longest(steps, np.zeros(self.num_nodes, dtype=np.int64), self._upwards)
+        return self._longest(
+            steps, np.zeros(self.num_nodes, dtype=np.int64), self._upwards
+        )
 
     def heads(self, initial: IntArray) -> IntArray:
         """Return the longest path into every node.
@@ -84,13 +88,17 @@ class Dag:
         """Numbers that `longest_tails`, which begins at the end, takes from the lowest one on."""
         return np.arange(self.num_nodes, dtype=np.int64)[::-1].copy()
 
-    def _longest(self, graph: PrecedenceGraph, initial: IntArray, order: IntArray) -> IntArray:
+    def _longest(
+        self, graph: PrecedenceGraph, initial: IntArray, order: IntArray
+    ) -> IntArray:
         value = initial.take(self.order)
         longest_tails(graph, order, value)
         return value.take(self._rank)
 
 
-def _rows(num_nodes: int, source: IntArray, target: IntArray, delay: IntArray) -> PrecedenceGraph:
+def _rows(
+    num_nodes: int, source: IntArray, target: IntArray, delay: IntArray
+) -> PrecedenceGraph:
     """Return edges by source; delays are from start to start."""
     pointer, order = rows_by(source, num_nodes)
     none = np.zeros(num_nodes, dtype=np.int64)
@@ -134,7 +142,9 @@ def critical_path(schedule: Schedule) -> list[int]:
         return []
     graph = order_graph(schedule)
     tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
-    cause = dict(zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True))
+    cause = dict(
+        zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True)
+    )
     path = [int(np.argmax(schedule.end))]
     while path[-1] in cause:
         path.append(cause[path[-1]])

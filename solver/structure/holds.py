@@ -66,7 +66,8 @@ class Adjacency:
         """Collect the links of a problem's precedences."""
         before, after = problem.before, problem.after
         return cls(
-            Neighbours(problem.num_ops, before, after), Neighbours(problem.num_ops, after, before)
+            Neighbours(problem.num_ops, before, after),
+            Neighbours(problem.num_ops, after, before),
         )
 
 
@@ -120,7 +121,9 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
             if wanted == 0:
                 break
             acquire = acquires[position]
-            if not remaining[position] or not _precedes(links.successors, reach, acquire, op):
+            if not remaining[position] or not _precedes(
+                links.successors, reach, acquire, op
+            ):
                 continue
             share = min(wanted, remaining[position])
             found.append((acquire, op, share))
@@ -129,11 +132,15 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
         if wanted:
             found.append((ALWAYS, op, wanted))
             excess += wanted
-    found += [(op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left]
+    found += [
+        (op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left
+    ]
     base = pool.initial - Fraction(excess, unit)
     first, last, amount = zip(*found, strict=True) if found else ((), (), ())
     acquire, release = np.array([first, last], dtype=np.int64)
-    distinct, index = np.unique(np.array(amount, dtype=whole.dtype), return_inverse=True)
+    distinct, index = np.unique(
+        np.array(amount, dtype=whole.dtype), return_inverse=True
+    )
     amounts = tuple(Fraction(int(number), unit) for number in distinct.tolist())
     return Holds(base, acquire, release, amounts, index.astype(np.int64))
 
@@ -142,10 +149,18 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     """Return, for each release, the places of the acquires that it may give back."""
     by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
     stage, microbatch = problem.stage, problem.microbatch
-    taken = zip(stage[pool.acquire_op].tolist(), microbatch[pool.acquire_op].tolist(), strict=True)
+    taken = zip(
+        stage[pool.acquire_op].tolist(),
+        microbatch[pool.acquire_op].tolist(),
+        strict=True,
+    )
     for position, label in enumerate(taken):
         by_label[label].append(position)
-    given = zip(stage[pool.release_op].tolist(), microbatch[pool.release_op].tolist(), strict=True)
+    given = zip(
+        stage[pool.release_op].tolist(),
+        microbatch[pool.release_op].tolist(),
+        strict=True,
+    )
     every, count = range(len(pool.acquire_op)), problem.slices
     groups: list[Sequence[int]] = []
     for place, unit in given:
@@ -156,7 +171,9 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     return groups
 
 
-def _precedes(successors: Neighbours, reach: dict[int, set[int]], first: int, last: int) -> bool:
+def _precedes(
+    successors: Neighbours, reach: dict[int, set[int]], first: int, last: int
+) -> bool:
     """Return true if `last` is `first` or follows it; one or two edges need no full search."""
     near = successors.of(first)
     if first == last or last in near or any(last in successors.of(op) for op in near):
@@ -186,7 +203,11 @@ class MemoryInfeasible(Exception):
 
 
 def check_requirements(
-    problem: Problem, pool: Pool, holds: Holds, acquires: Iterable[int], links: Adjacency
+    problem: Problem,
+    pool: Pool,
+    holds: Holds,
+    acquires: Iterable[int],
+    links: Adjacency,
 ) -> None:
     """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
 
@@ -211,12 +232,20 @@ def check_requirements(
     if len(chosen) * problem.num_ops > 30_000_000:
         return
     for op in chosen:
-        before, after = reachable(links.predecessors, op), reachable(links.successors, op)
+        before, after = (
+            reachable(links.predecessors, op),
+            reachable(links.successors, op),
+        )
         _check_start(problem, pool, holds, op, before, after)
 
 
 def _check_start(
-    problem: Problem, pool: Pool, holds: Holds, op: int, before: set[int], after: set[int]
+    problem: Problem,
+    pool: Pool,
+    holds: Holds,
+    op: int,
+    before: set[int],
+    after: set[int],
 ) -> None:
     begun = _among(holds.acquire, before)
     lasting = _among(holds.release, after)

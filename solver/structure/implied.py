@@ -36,7 +36,9 @@ def index_order(problem: Problem) -> Edges:
     Ops on a resource end before the next one starts; ops without one only start in order, which a
     lag of minus their duration says.
     """
-    before, after, lag = chain_edges(column for family in problem.families for column in family.T)
+    before, after, lag = chain_edges(
+        column for family in problem.families for column in family.T
+    )
     occupies = np.diff(problem.resource_ptr)[before] > 0
     return before, after, np.where(occupies, lag, -problem.duration[before])
 
@@ -59,7 +61,9 @@ class Lane:
 
     acquire: Column
     amount: Fraction  # what each of its ops acquires
-    releases: tuple[tuple[Column, Fraction], ...]  # releasing columns, what each op releases
+    releases: tuple[
+        tuple[Column, Fraction], ...
+    ]  # releasing columns, what each op releases
 
     @property
     def columns(self) -> list[Column]:
@@ -69,7 +73,10 @@ class Lane:
     @property
     def given_back(self) -> Fraction:
         """Amount that each acquiring op gives back itself, at its end: a forward's excess."""
-        return sum((part for column, part in self.releases if column == self.acquire), Fraction(0))
+        return sum(
+            (part for column, part in self.releases if column == self.acquire),
+            Fraction(0),
+        )
 
     @property
     def kept(self) -> Lane:
@@ -124,7 +131,11 @@ class ImpliedOrder:
     @cached_property
     def ordered(self) -> Dag:
         """Precedences and index order."""
-        return Dag.of(self.problem, self.index_edges) if self.problem.families else self.plain
+        return (
+            Dag.of(self.problem, self.index_edges)
+            if self.problem.families
+            else self.plain
+        )
 
     @cached_property
     def full(self) -> Dag:
@@ -177,7 +188,9 @@ class ImpliedOrder:
         """For each family, the precedences within its first row, on the numbers of its columns."""
         family, row, column = self._position
         before, after = self.plain.before, self.plain.after
-        here = (family[before] == family[after]) & (row[before] == 0) & (row[after] == 0)
+        here = (
+            (family[before] == family[after]) & (row[before] == 0) & (row[after] == 0)
+        )
         graphs = []
         for number, ops in enumerate(self.problem.families):
             own = here & (family[before] == number)
@@ -204,7 +217,9 @@ class ImpliedOrder:
         """For each column, the columns whose ops follow its own in the same row."""
         return {
             Column(family, first): {
-                Column(family, second) for second in range(rows.num_nodes) if found >> second & 1
+                Column(family, second)
+                for second in range(rows.num_nodes)
+                if found >> second & 1
             }
             for family, rows in enumerate(self._row_graphs)
             for first, found in enumerate(reachable_sets(rows))
@@ -234,7 +249,11 @@ class ImpliedOrder:
                 releases = parts[Column(number, first)]
                 releases.append((Column(number, last), holds.amounts[index]))
         return [
-            Lane(acquire, sum((amount for _, amount in releases), Fraction(0)), tuple(releases))
+            Lane(
+                acquire,
+                sum((amount for _, amount in releases), Fraction(0)),
+                tuple(releases),
+            )
             for acquire, releases in parts.items()
         ]
 
@@ -248,11 +267,17 @@ class ImpliedOrder:
         alike = (first != ALWAYS) & (last != ALWAYS) & (family[first] != FREE)
         alike &= (family[first] == family[last]) & (row[first] == row[last])
         first, last = first[alike], last[alike]
-        keys = np.stack((family[first], column[first], column[last], holds.index[alike]), axis=1)
-        groups, place, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
+        keys = np.stack(
+            (family[first], column[first], column[last], holds.index[alike]), axis=1
+        )
+        groups, place, count = np.unique(
+            keys, axis=0, return_index=True, return_counts=True
+        )
         return np.column_stack((groups, count))[np.argsort(place)].tolist()
 
-    def _forced(self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane) -> IntArray:
+    def _forced(
+        self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane
+    ) -> IntArray:
         """Return (release op, acquire op) pairs that the capacity forces on one lane.
 
         At the start of acquire j, every lane of the nest has acquired j+1 times, and no column has
@@ -270,9 +295,15 @@ class ImpliedOrder:
         acquires = self.ops(lane.acquire)
         for column, _ in releases:
             behind = {column} | self._follows[column]
-            gated = sum((part for other, part in releases if other in behind), Fraction(0))
-            others = sum((part for other, part in releases if other not in behind), Fraction(0))
-            required = _required_releases(len(acquires), amount, others, gated, available)
+            gated = sum(
+                (part for other, part in releases if other in behind), Fraction(0)
+            )
+            others = sum(
+                (part for other, part in releases if other not in behind), Fraction(0)
+            )
+            required = _required_releases(
+                len(acquires), amount, others, gated, available
+            )
             gate = self.ops(column)
             waiting = required > 0
             place = np.minimum(required[waiting], len(gate)) - 1
@@ -305,7 +336,9 @@ class ImpliedOrder:
         `lane`: one of them, the innermost.
         Returns: lanes in the order of `lanes`.
         """
-        return [other for other in lanes if other is lane or self._encloses(other, lane)]
+        return [
+            other for other in lanes if other is lane or self._encloses(other, lane)
+        ]
 
     def _encloses(self, outer: Lane, inner: Lane) -> bool:
         if outer.acquire.family != inner.acquire.family:
@@ -317,7 +350,11 @@ class ImpliedOrder:
 
 
 def _required_releases(
-    members: int, amount: Fraction, others: Fraction, gated: Fraction, available: Fraction
+    members: int,
+    amount: Fraction,
+    others: Fraction,
+    gated: Fraction,
+    available: Fraction,
 ) -> IntArray:
     """Return the number of releases of the gate that must precede each acquire j."""
     whole, _ = whole_units((amount, others, gated, available), 2 * (members + 1))

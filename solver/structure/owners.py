@@ -9,7 +9,10 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 def owners(problem: Problem) -> list[int]:
     """Return the device of each resource: that of its key, else that of its first op, else 0."""
     users = problem.ops_by_resource
-    return [_owner(problem, key, users[number]) for number, key in enumerate(problem.resources)]
+    return [
+        _owner(problem, key, users[number])
+        for number, key in enumerate(problem.resources)
+    ]
 
 
 def pool_owners(problem: Problem) -> list[int]:

@@ -46,7 +46,10 @@ def without_crossings(schedule: Schedule) -> Schedule:
 
 def _is_crossed(schedule: Schedule, ops: IntArray) -> bool:
     """Whether one of the ops of a resource, which do not overlap, runs across a point."""
-    duration, holds_place = schedule.problem.duration[ops], schedule.problem.holds_place[ops]
+    duration, holds_place = (
+        schedule.problem.duration[ops],
+        schedule.problem.holds_place[ops],
+    )
     points, others = ops[holds_place & (duration == 0)], ops[duration > 0]
     if not len(points) or not len(others):
         return False

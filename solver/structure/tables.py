@@ -68,7 +68,9 @@ def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
     place[order] = np.arange(len(order))
     sizes = np.diff(graph.pointer)[order]
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    rows = np.arange(len(graph.lag)) + np.repeat(graph.pointer[order] - pointer[:-1], sizes)
+    rows = np.arange(len(graph.lag)) + np.repeat(
+        graph.pointer[order] - pointer[:-1], sizes
+    )
     return PrecedenceGraph(
         graph.duration[order],
         graph.earliest[order],
@@ -101,7 +103,9 @@ def joined(problem: Problem, *edges: Edges) -> Edges:
     Returns: those of the problem first.
     """
     tables = [(problem.before, problem.after, problem.lag), *edges]
-    before, after, lag = (np.concatenate(columns) for columns in zip(*tables, strict=True))
+    before, after, lag = (
+        np.concatenate(columns) for columns in zip(*tables, strict=True)
+    )
     return before, after, lag
 
 
@@ -202,7 +206,14 @@ def memory_state_of(memory: MemoryUse) -> MemoryState:
     reserved, num_flight = np.zeros((2, pools), dtype=np.int64)
     begun = np.zeros(owners + 1, dtype=np.int64)
     return MemoryState(
-        memory.size.copy(), reserved, held, missing, in_flight, flight, num_flight, begun
+        memory.size.copy(),
+        reserved,
+        held,
+        missing,
+        in_flight,
+        flight,
+        num_flight,
+        begun,
     )
 
 
@@ -234,7 +245,18 @@ def no_memory(problem: Problem) -> MemoryUse:
     none = np.zeros(0, dtype=np.int64)
     pointer = np.zeros(problem.num_ops + 1, dtype=np.int64)
     return MemoryUse(
-        none, pointer, none, none, none, pointer, none, none, problem.microbatch, 0, none, none
+        none,
+        pointer,
+        none,
+        none,
+        none,
+        pointer,
+        none,
+        none,
+        problem.microbatch,
+        0,
+        none,
+        none,
     )
 
 
@@ -261,7 +283,9 @@ def _units(pool: Pool) -> tuple[list[int], int]:
     # Half a unit of error for each of 200,000 ops is 1e-10 of the capacity, a tenth of the excess.
     unit = 2**50 / max([abs(free), *pool.amounts])
     margin = (pool.limit - pool.capacity) / 2
-    return [round(amount * unit) for amount in pool.amounts], math.floor((free - margin) * unit)
+    return [round(amount * unit) for amount in pool.amounts], math.floor(
+        (free - margin) * unit
+    )
 
 
 def _amounts(
@@ -277,7 +301,9 @@ def _amounts(
         pools.append(np.full(len(op), number, dtype=np.int64))
         amounts.append(np.array(table, dtype=np.int64)[index])
     count = len(units) + 1
-    keys, row = np.unique(np.concatenate(ops) * count + np.concatenate(pools), return_inverse=True)
+    keys, row = np.unique(
+        np.concatenate(ops) * count + np.concatenate(pools), return_inverse=True
+    )
     total = np.zeros(len(keys), dtype=np.int64)
     np.add.at(total, row, np.concatenate(amounts))
     users, used = np.divmod(keys, count)

@@ -67,7 +67,9 @@ def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> ResourceU
     for order in orders:
         member[:] = False
         member[order] = True
-        inside = np.bincount(use.resource[member[owner]], minlength=problem.num_resources)
+        inside = np.bincount(
+            use.resource[member[owner]], minlength=problem.num_resources
+        )
         ordered |= inside == users
     served = ~ordered[use.resource]
     sizes = np.bincount(owner[served], minlength=problem.num_ops)
@@ -84,7 +86,9 @@ def _follow(graph: PrecedenceGraph, start: IntArray) -> None:
     start[known] = earliest[known]
 
 
-def _serve(problem: Problem, graph: PrecedenceGraph, served: ResourceUse, start: IntArray) -> None:
+def _serve(
+    problem: Problem, graph: PrecedenceGraph, served: ResourceUse, start: IntArray
+) -> None:
     """Start ops as soon as precedences and resources that serve first come allow."""
     state = FirstComeState(
         graph.num_predecessors.copy(),

@@ -50,11 +50,15 @@ def advise_buckets(
         it is about; a collective has none; or nothing has the name.
     """
     by_name = latency if isinstance(latency, Mapping) else {ALL_COLLECTIVES: latency}
-    search = _BucketSearch(instance, _latencies(instance, by_name), Clock(time_limit), seed)
+    search = _BucketSearch(
+        instance, _latencies(instance, by_name), Clock(time_limit), seed
+    )
     return search.run(dict(latency) if isinstance(latency, Mapping) else float(latency))
 
 
-def _latencies(instance: OverlapInstance, by_name: Mapping[str, float]) -> dict[int, Decimal]:
+def _latencies(
+    instance: OverlapInstance, by_name: Mapping[str, float]
+) -> dict[int, Decimal]:
     """Return the latency of each collective, by its place."""
     names = {comm: _names_of(instance, comm) for comm in _comms(instance)}
     _refuse_unknown(by_name, {ALL_COLLECTIVES, *chain.from_iterable(names.values())})
@@ -76,7 +80,9 @@ def _refuse_unknown(names: Iterable[str], known: set[str]) -> None:
     for name in names:
         if name not in known:
             text = f'no collective has the group or type "{name[:60]}"'
-            raise InputError(text + did_you_mean(name[:60], sorted(known)), field="latency")
+            raise InputError(
+                text + did_you_mean(name[:60], sorted(known)), field="latency"
+            )
 
 
 def _names_of(instance: OverlapInstance, comm: int) -> tuple[str, ...]:
@@ -111,7 +117,9 @@ def fixed(instance: OverlapInstance, size: int) -> Partition:
     for comm in _comms(instance):
         runs[_type_of(instance, comm)].append(comm)
     buckets = [
-        tuple(run[at : at + size]) for run in runs.values() for at in range(0, len(run), size)
+        tuple(run[at : at + size])
+        for run in runs.values()
+        for at in range(0, len(run), size)
     ]
     return tuple(sorted(buckets))
 
@@ -136,18 +144,26 @@ def merged(
             both = Decimal(repr(one["duration"])) + Decimal(repr(more["duration"]))
             one["duration"] = float(both - latencies[other])
             one["bytes"] = one.get("bytes", 0) + more.get("bytes", 0)
-    name = {node["name"]: nodes[stands[place]]["name"] for place, node in enumerate(nodes)}
+    name = {
+        node["name"]: nodes[stands[place]]["name"] for place, node in enumerate(nodes)
+    }
     found: dict[int, dict[str, Any]] = {}
     for place, node in enumerate(nodes):
-        kept = found.setdefault(stands[place], nodes[stands[place]] | {"deps": [], "after": []})
+        kept = found.setdefault(
+            stands[place], nodes[stands[place]] | {"deps": [], "after": []}
+        )
         for field in ("deps", "after"):
-            new = [name[dep] for dep in node.get(field, ()) if name[dep] != kept["name"]]
+            new = [
+                name[dep] for dep in node.get(field, ()) if name[dep] != kept["name"]
+            ]
             kept[field] = list(dict.fromkeys([*kept[field], *new]))
     order = _in_order([found[place] for place in sorted(found)])
     if order is None:
         return None
     for buffer in data.get("buffers", ()):
-        buffer["users"] = list(dict.fromkeys(name[user] for user in buffer.get("users", ())))
+        buffer["users"] = list(
+            dict.fromkeys(name[user] for user in buffer.get("users", ()))
+        )
         if "producer" in buffer:
             buffer["producer"] = name[buffer["producer"]]
     return OverlapInstance.parse({**data, "kind": "overlap", "nodes": order})
@@ -175,7 +191,11 @@ def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 class _BucketSearch:
     def __init__(
-        self, instance: OverlapInstance, latencies: Mapping[int, Decimal], clock: Clock, seed: int
+        self,
+        instance: OverlapInstance,
+        latencies: Mapping[int, Decimal],
+        clock: Clock,
+        seed: int,
     ) -> None:
         self.instance, self.latencies, self.clock = instance, latencies, clock
         self.rng = np.random.default_rng(seed)
@@ -188,7 +208,9 @@ class _BucketSearch:
         named = {most: "all in one", 1: "as it is"}
         names: dict[Partition, str] = {}
         for size in sizes:
-            names.setdefault(fixed(self.instance, size), named.get(size, f"{size} each"))
+            names.setdefault(
+                fixed(self.instance, size), named.get(size, f"{size} each")
+            )
         for partition in names:
             self._rate(partition)
         best = min(self.known, key=lambda each: self.known[each][1])
@@ -227,7 +249,9 @@ class _BucketSearch:
         types = {_type_of(self.instance, comm) for comm in _comms(self.instance)}
         order = self.instance.collective_order
         order = order if len(types) == len(self.instance.groups) else "free"
-        return self.instance.model_copy(update={"nodes": tuple(nodes), "collective_order": order})
+        return self.instance.model_copy(
+            update={"nodes": tuple(nodes), "collective_order": order}
+        )
 
     def _rate(self, partition: Partition, limit: float = 0.0) -> float:
         """Search for a schedule of a partition; return the best makespan that is known of it."""
@@ -237,7 +261,9 @@ class _BucketSearch:
             result: Any = optimize(program, time_limit=limit)
             if result.value is not None:
                 peak = result.peak_live_bytes or None
-                row = row.model_copy(update={"makespan": result.value, "peak_live_bytes": peak})
+                row = row.model_copy(
+                    update={"makespan": result.value, "peak_live_bytes": peak}
+                )
         makespan = float("inf") if row.makespan is None else float(row.makespan)
         if partition not in self.known or makespan < self.known[partition][1]:
             self.known[partition] = row, makespan

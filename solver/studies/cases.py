@@ -47,7 +47,9 @@ class CaseState:
     @property
     def is_closed(self) -> bool:
         """Whether the optimum, or that there is none, is proved."""
-        return self.is_infeasible or (self.value is not None and self.value == self.bound)
+        return self.is_infeasible or (
+            self.value is not None and self.value == self.bound
+        )
 
     @property
     def gap(self) -> float | None:
@@ -72,7 +74,8 @@ class CaseState:
             "value": self.value,
             "bound": None if self.is_infeasible else self.bound,
             "gap": self.gap,
-            "microbatch_time": self.value and as_json_number(as_moment(self.value) / count),
+            "microbatch_time": self.value
+            and as_json_number(as_moment(self.value) / count),
             "peak_memory": max(peaks.values(), default=None),
             "best_by": self.best_by,
             "reason": self.reason,
@@ -91,7 +94,9 @@ class CaseSearch:
     def __post_init__(self) -> None:
         """Start the clock; an `InputError` says that there is no time."""
         if not self.time_limit > 0:
-            raise InputError(f"expected seconds above 0, got {self.time_limit}", field="time_limit")
+            raise InputError(
+                f"expected seconds above 0, got {self.time_limit}", field="time_limit"
+            )
         self._clock = Clock(self.time_limit)
         self.states = [CaseState(instance) for instance in self.instances]
         self.interrupted = False
@@ -108,7 +113,9 @@ class CaseSearch:
         `order`: all cases, in the order of their first visits.
         """
         for index in order:
-            left = sum(not state.is_closed and not state.visits for state in self.states)
+            left = sum(
+                not state.is_closed and not state.visits for state in self.states
+            )
             self._visit(index, self._clock.left / max(1, left))
         while (widest := self._widest()) is not None and not self._is_over():
             open_cases = sum(not state.is_closed for state in self.states)
@@ -132,7 +139,9 @@ class CaseSearch:
         if self.interrupted or state.is_closed or is_over:
             return
         seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
-        result = optimize(state.instance, time_limit=seconds, start=state.result, **self.options)
+        result = optimize(
+            state.instance, time_limit=seconds, start=state.result, **self.options
+        )
         self.interrupted = result.stop_reason is StopReason.INTERRUPTED
         state.visits += 1
         self._take(state, result)
@@ -143,9 +152,13 @@ class CaseSearch:
         if result.status is Status.INFEASIBLE:
             state.is_infeasible, state.reason = True, result.reason
             return
-        if result.bound is not None and (state.bound is None or result.bound > state.bound):
+        if result.bound is not None and (
+            state.bound is None or result.bound > state.bound
+        ):
             state.bound = result.bound
-        if result.value is not None and (state.value is None or result.value < state.value):
+        if result.value is not None and (
+            state.value is None or result.value < state.value
+        ):
             state.value, state.result = result.value, result
             if result.best_by != "start":
                 state.best_by = result.best_by
@@ -154,13 +167,17 @@ class CaseSearch:
         """Let values hold for more freedom and bounds for less."""
         pairs = [(self.states[less], self.states[more]) for less, more in self._pairs]
         for less, more in pairs:
-            if less.value is not None and (more.value is None or less.value < more.value):
+            if less.value is not None and (
+                more.value is None or less.value < more.value
+            ):
                 more.value, more.best_by = less.value, less.best_by
                 more.result = _claimed(less.result, more.instance)
         for less, more in reversed(pairs):
             if more.is_infeasible:
                 less.is_infeasible, less.reason = True, more.reason
-            elif more.bound is not None and (less.bound is None or more.bound > less.bound):
+            elif more.bound is not None and (
+                less.bound is None or more.bound > less.bound
+            ):
                 less.bound = more.bound
 
 
@@ -190,13 +207,17 @@ class _MemoryOptions:
         bare = {"capacity": Decimal(0), "recompute": None, "offload": None}
         alike = {"decide": "all"}
         return cls(
-            fingerprint(instance.model_copy(update={"memory": memory.model_copy(update=bare)})),
+            fingerprint(
+                instance.model_copy(update={"memory": memory.model_copy(update=bare)})
+            ),
             (
                 memory.recompute and memory.recompute.model_copy(update=alike),
                 memory.offload and memory.offload.model_copy(update=alike),
             ),
             "none" if given is None else given.decide,
-            capacity if isinstance(capacity, tuple) else (capacity,) * instance.num_devices,
+            capacity
+            if isinstance(capacity, tuple)
+            else (capacity,) * instance.num_devices,
         )
 
     @property
@@ -204,9 +225,15 @@ class _MemoryOptions:
         return len(NARROWER.get(self.decide, ())), sum(self.capacities, Decimal(0))
 
     def is_within(self, other: _MemoryOptions) -> bool:
-        is_less = all(a <= b for a, b in zip(self.capacities, other.capacities, strict=True))
+        is_less = all(
+            a <= b for a, b in zip(self.capacities, other.capacities, strict=True)
+        )
         is_narrower = self.decide in (other.decide, *NARROWER.get(other.decide, ()))
-        return is_less and is_narrower and (self.decide == "none" or self.modes == other.modes)
+        return (
+            is_less
+            and is_narrower
+            and (self.decide == "none" or self.modes == other.modes)
+        )
 
 
 def freer_pairs(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, int]]:
@@ -215,7 +242,9 @@ def freer_pairs(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, in
     They differ in capacity, or in who decides about memory modes. The least free come first, and
     pairs that others imply are left out.
     """
-    known = {i: _MemoryOptions.of(each) for i, each in enumerate(instances) if each.memory}
+    known = {
+        i: _MemoryOptions.of(each) for i, each in enumerate(instances) if each.memory
+    }
     # The last one of less memory stands for all before it.
     seen: dict[Any, dict[Any, int]] = defaultdict(dict)
     for more in sorted(known, key=lambda index: known[index].freedom):

@@ -17,7 +17,11 @@ from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import DECISIONS
 from ppsolve.solver.studies.generate.flags import PerDevice, parse_amount, parse_number
-from ppsolve.solver.studies.plan.placements import NamedPlacement, on_layout, parsed_pipeline
+from ppsolve.solver.studies.plan.placements import (
+    NamedPlacement,
+    on_layout,
+    parsed_pipeline,
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ class TimeFactor:
 
     def __str__(self) -> str:
         """Return the text that stands for it."""
-        return f"{'' if self.device is None else self.device}x{self.times.normalize():f}"
+        return (
+            f"{'' if self.device is None else self.device}x{self.times.normalize():f}"
+        )
 
 
 def values_of(text: str) -> list[Decimal | PerDevice]:
@@ -98,7 +104,11 @@ def _decision(word: str) -> str:
 def _factor(word: str, *, of_device: bool = False) -> TimeFactor:
     found = re.fullmatch(r"(\d{0,9})x(.+)", word)
     if found is None or bool(found[1]) is not of_device:
-        wanted = "a device and a factor such as 2x1.5" if of_device else "a factor such as x0.5"
+        wanted = (
+            "a device and a factor such as 2x1.5"
+            if of_device
+            else "a factor such as x0.5"
+        )
         raise InputError(f'expected {wanted}, got "{word[:40]}"')
     return TimeFactor(parse_number(found[2]), int(found[1]) if of_device else None)
 
@@ -106,16 +116,22 @@ def _factor(word: str, *, of_device: bool = False) -> TimeFactor:
 _slow_device = partial(_factor, of_device=True)
 
 
-def _with_microbatches(instance: PipelineInstance, value: Decimal | PerDevice) -> PipelineInstance:
+def _with_microbatches(
+    instance: PipelineInstance, value: Decimal | PerDevice
+) -> PipelineInstance:
     if isinstance(value, PerDevice) or value != int(value) or value < 1:
         raise InputError(f"expected a whole number >= 1, got {value}")
     return parsed_pipeline(instance_data(instance) | {"num_microbatches": int(value)})
 
 
-def _with_capacity(instance: PipelineInstance, value: Decimal | PerDevice) -> PipelineInstance:
+def _with_capacity(
+    instance: PipelineInstance, value: Decimal | PerDevice
+) -> PipelineInstance:
     data = instance_data(instance)
     if instance.memory is None:
-        raise InputError("this pipeline has no memory; give memory.activation", field="memory")
+        raise InputError(
+            "this pipeline has no memory; give memory.activation", field="memory"
+        )
     capacity = as_json_number(value) if isinstance(value, Decimal) else str(value)
     return parsed_pipeline(data | {"memory": data["memory"] | {"capacity": capacity}})
 
@@ -147,12 +163,18 @@ def _with_comm(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstan
         name: data[name] for name in ("p2p", "allreduce", "collectives") if name in data
     }
     if _scaled_comm(given, Decimal(2)) == given:
-        raise InputError("expected transfers or collectives that take time; give p2p.latency")
+        raise InputError(
+            "expected transfers or collectives that take time; give p2p.latency"
+        )
     return parsed_pipeline(data | _scaled_comm(given, factor.times))
 
 
 def _scaled_comm(entry: dict[str, Any], factor: Decimal) -> dict[str, Any]:
-    inner = {n: _scaled_comm(each, factor) for n, each in entry.items() if isinstance(each, dict)}
+    inner = {
+        n: _scaled_comm(each, factor)
+        for n, each in entry.items()
+        if isinstance(each, dict)
+    }
     return entry | inner | {n: _scaled(entry[n], factor) for n in COMM if n in entry}
 
 
@@ -170,11 +192,15 @@ def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineI
         raise InputError(f"expected a device from 0 to {last}, got {slow.device}")
     if instance.placement == "bidirectional" or instance.layers is not None:
         raise InputError("expected stages with one device and times of their own")
-    factors = [slow.times if d == slow.device else Decimal(1) for d in instance.stage_to_device]
+    factors = [
+        slow.times if d == slow.device else Decimal(1) for d in instance.stage_to_device
+    ]
 
     def slowed(entry: Any) -> list[Any]:
         entries = entry if isinstance(entry, list) else [entry] * len(factors)
-        return [_scaled(each, factor) for each, factor in zip(entries, factors, strict=True)]
+        return [
+            _scaled(each, factor) for each, factor in zip(entries, factors, strict=True)
+        ]
 
     data = instance_data(instance)
     data["times"] = {name: slowed(entry) for name, entry in data["times"].items()}
@@ -209,7 +235,9 @@ def _with_slices(instance: PipelineInstance, value: str) -> PipelineInstance:
             raise InputError("expected one number or cost per stage", field=path)
         if entry is not None:
             data[group][name] = _cut(data[group][name], share)
-    return parsed_pipeline(data | {"slices": {"count": int(count), "cuts": cuts or "uniform"}})
+    return parsed_pipeline(
+        data | {"slices": {"count": int(count), "cuts": cuts or "uniform"}}
+    )
 
 
 def _cut(entry: Any, share: Decimal) -> Any:
@@ -227,7 +255,9 @@ AXES = {
         ChangeAxis("placements", "{}", _listed(NamedPlacement.read), on_layout),
         ChangeAxis("recompute", "recompute: {}", _listed(_decision), with_decision),
         ChangeAxis("comm", "communication {}", _listed(_factor), _with_comm),
-        ChangeAxis("slow", "times of device {}", _listed(_slow_device), _with_slow_device),
+        ChangeAxis(
+            "slow", "times of device {}", _listed(_slow_device), _with_slow_device
+        ),
         ChangeAxis("fillers", "fillers {}", _listed(_factor), _with_fillers),
     )
 }
@@ -250,14 +280,22 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     if name not in AXES:
         raise InputError(f'unknown change "{name[:40]}"' + did_you_mean(name, AXES))
     axis = AXES[name]
-    given = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    given = (
+        values
+        if isinstance(values, Iterable) and not isinstance(values, str)
+        else [values]
+    )
     with errors_about(f"--{name}"):
-        texts = [_in_unit(str(each), unit) if name == "capacity" else str(each) for each in given]
+        texts = [
+            _in_unit(str(each), unit) if name == "capacity" else str(each)
+            for each in given
+        ]
         read = {_text(value): value for text in texts for value in axis.read(text)}
         if not read:
             raise InputError("expected at least one value")
     return [
-        PipelineChange(name, text, partial(_applied, axis, value)) for text, value in read.items()
+        PipelineChange(name, text, partial(_applied, axis, value))
+        for text, value in read.items()
     ]
 
 
@@ -265,7 +303,9 @@ def _in_unit(text: str, unit: str) -> str:
     return re.sub("[^,:]+", lambda part: str(amount_in(part[0], unit)), text)
 
 
-def _applied(axis: ChangeAxis, value: Any, instance: PipelineInstance) -> PipelineInstance:
+def _applied(
+    axis: ChangeAxis, value: Any, instance: PipelineInstance
+) -> PipelineInstance:
     return axis.apply(instance, value)
 
 
@@ -275,5 +315,8 @@ def _text(value: Any) -> str:
 
 def shown(changes: Sequence[tuple[str, str]]) -> str:
     """Return changes in words, from pairs of axis and value: ``64 micro-batches, vshape``."""
-    words = (AXES[axis].shown.format(value) if axis in AXES else axis for axis, value in changes)
+    words = (
+        AXES[axis].shown.format(value) if axis in AXES else axis
+        for axis, value in changes
+    )
     return ", ".join(words)

@@ -20,7 +20,12 @@ from ppsolve.models.studies.curve import Curve, CurvePoint, Over
 from ppsolve.models.studies.what_if import WhatIf, WhatIfRow
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.studies.cases import TIME_LIMIT, CaseSearch, CaseState
-from ppsolve.solver.studies.changes import AXES, PipelineChange, changes_of, with_decision
+from ppsolve.solver.studies.changes import (
+    AXES,
+    PipelineChange,
+    changes_of,
+    with_decision,
+)
 from ppsolve.solver.studies.generate.flags import PerDevice
 from ppsolve.solver.studies.plan.placements import NamedPlacement, pipeline_of
 
@@ -45,9 +50,13 @@ def _place_of(change: PipelineChange, instance: PipelineInstance) -> Place:
     return Place(as_json_number(made.memory.capacity), multiple, made)
 
 
-def _places_of(instance: PipelineInstance, changes: Sequence[PipelineChange]) -> list[Place]:
+def _places_of(
+    instance: PipelineInstance, changes: Sequence[PipelineChange]
+) -> list[Place]:
     """Return the points of a curve, ascending, equal values once."""
-    places = sorted((_place_of(change, instance) for change in changes), key=lambda each: each.at)
+    places = sorted(
+        (_place_of(change, instance) for change in changes), key=lambda each: each.at
+    )
     return list({place.at: place for place in places}.values())
 
 
@@ -105,7 +114,11 @@ def curve(
     changes = changes_of(varied, values, pipeline.unit_of_memory)
     places, count = _places_of(pipeline, changes), 0
     order = ends_first(len(places))
-    if varied is Over.CAPACITY and pipeline.memory is not None and pipeline.memory.has_modes:
+    if (
+        varied is Over.CAPACITY
+        and pipeline.memory is not None
+        and pipeline.memory.has_modes
+    ):
         count = len(places)
         places += _places_of(with_decision(pipeline, "none"), changes)
         order += [count + index for index in order]
@@ -137,7 +150,9 @@ def _over(name: Over | str) -> Over:
         return Over(name)
     except ValueError:
         listed = ", ".join(Over)
-        raise InputError(f'expected {listed}, got "{str(name)[:40]}"', field="over") from None
+        raise InputError(
+            f'expected {listed}, got "{str(name)[:40]}"', field="over"
+        ) from None
 
 
 MOST_ROWS = 100
@@ -181,7 +196,9 @@ def what_if(
     """
     pipeline = pipeline_of(instance)
     wanted = _combinations(changes, pipeline.unit_of_memory)
-    made = [reduce(lambda given, change: change(given), each, pipeline) for each in wanted]
+    made = [
+        reduce(lambda given, change: change(given), each, pipeline) for each in wanted
+    ]
     marks = [fingerprint(each) for each in made]
     different = dict(zip(marks, made, strict=True))
 
@@ -197,12 +214,16 @@ def what_if(
             rows=tuple(_row(each, state, known[marks[0]]) for each, state in rows),
         )
 
-    search = CaseSearch(list(different.values()), time_limit, options, lambda: on_row(told()))
+    search = CaseSearch(
+        list(different.values()), time_limit, options, lambda: on_row(told())
+    )
     search.run(range(len(different)))
     return told()
 
 
-def _combinations(changes: Mapping[str, Any], unit: str) -> list[tuple[PipelineChange, ...]]:
+def _combinations(
+    changes: Mapping[str, Any], unit: str
+) -> list[tuple[PipelineChange, ...]]:
     places = {name: place for place, name in enumerate(AXES)}
     names = sorted(changes, key=lambda name: places.get(name, len(places)))
     groups = [changes_of(name, changes[name], unit) for name in names]
@@ -211,12 +232,16 @@ def _combinations(changes: Mapping[str, Any], unit: str) -> list[tuple[PipelineC
     together = prod(map(len, groups)) if len(groups) > 1 else 0
     count = 1 + sum(map(len, groups)) + together
     if count > MOST_ROWS:
-        raise InputError(f"expected changes that make at most {MOST_ROWS} rows, got {count}")
+        raise InputError(
+            f"expected changes that make at most {MOST_ROWS} rows, got {count}"
+        )
     alone = ((change,) for change in chain.from_iterable(groups))
     return [(), *alone, *(product(*groups) if together else ())]
 
 
-def _row(changes: Sequence[PipelineChange], state: CaseState, base: CaseState) -> WhatIfRow:
+def _row(
+    changes: Sequence[PipelineChange], state: CaseState, base: CaseState
+) -> WhatIfRow:
     figures = state.figures()
     taken, usual = figures["microbatch_time"], base.figures()["microbatch_time"]
     return WhatIfRow(
@@ -241,7 +266,9 @@ def placements_of(
     pipeline, changes = pipeline_of(instance), changes_of("placements", layouts)
     names = [f"{instance.name} {change.value}" for change in changes]
     made = [change(pipeline) for change in changes]
-    return [p.model_copy(update={"name": name}) for p, name in zip(made, names, strict=True)]
+    return [
+        p.model_copy(update={"name": name}) for p, name in zip(made, names, strict=True)
+    ]
 
 
 def optimize_placements(
@@ -276,7 +303,9 @@ def optimize_placements(
     """
     made = placements_of(instance, placements)
     share = None if time_limit is None else time_limit / len(made)
-    return sorted((optimize(each, time_limit=share, **options) for each in made), key=rank_of)
+    return sorted(
+        (optimize(each, time_limit=share, **options) for each in made), key=rank_of
+    )
 
 
 def rank_of(result: Result) -> tuple[bool, float, float]:

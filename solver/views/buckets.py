@@ -13,13 +13,20 @@ from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 def buckets_report(found: BucketAdvice) -> RenderableType:
     """Return a sentence, a table of fixed sizes and the buckets found, and what they hold."""
     best, rows = found.rows[0].makespan, found.rows
-    over = [percent(row.makespan / best - 1) if row.makespan and best else "-" for row in rows]
+    over = [
+        percent(row.makespan / best - 1) if row.makespan and best else "-"
+        for row in rows
+    ]
     table = FittingTable(
         TableColumn("buckets", [row.name for row in rows], is_text=True),
         TableColumn("collectives", [str(row.collectives) for row in rows]),
-        TableColumn(f"makespan ({found.time_unit})", [figure(row.makespan) for row in rows]),
+        TableColumn(
+            f"makespan ({found.time_unit})", [figure(row.makespan) for row in rows]
+        ),
         TableColumn("over best", over),
-        TableColumn("peak bytes", [figure(row.peak_live_bytes) for row in rows], expendable=1),
+        TableColumn(
+            "peak bytes", [figure(row.peak_live_bytes) for row in rows], expendable=1
+        ),
     )
     held = [Text("  " + ", ".join(bucket), overflow="fold") for bucket in found.buckets]
     title = (

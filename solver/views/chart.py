@@ -23,9 +23,18 @@ from ppsolve.solver.views import colours
 Window = tuple[float, float]
 
 SYNC_KINDS = (KIND_OF["sync", "A"], KIND_OF["sync", "B"])
-COMPUTE_KINDS = (*colours.PIPELINE, *(kind for kind in colours.KFAC if kind not in SYNC_KINDS))
+COMPUTE_KINDS = (
+    *colours.PIPELINE,
+    *(kind for kind in colours.KFAC if kind not in SYNC_KINDS),
+)
 COMMUNICATION_KINDS = frozenset(
-    {SHOWN_TRANSFER, *colours.COLLECTIVES, *SYNC_KINDS, NodeKind.COMM.value, NodeKind.WAIT.value}
+    {
+        SHOWN_TRANSFER,
+        *colours.COLLECTIVES,
+        *SYNC_KINDS,
+        NodeKind.COMM.value,
+        NodeKind.WAIT.value,
+    }
 )
 
 
@@ -44,7 +53,9 @@ class Bar:
     def text(self, width: int) -> str:
         """Return the longest of its names that fits into `width` cells, else its letter."""
         names = (self.label, self.short)
-        return next((name for name in names if name and len(name) <= width), self.letter)
+        return next(
+            (name for name in names if name and len(name) <= width), self.letter
+        )
 
     @property
     def fill(self) -> str:
@@ -68,7 +79,9 @@ class Row:
     @property
     def busy(self) -> float:
         """Sum of the lengths of the bars, without waits."""
-        return sum(bar.end - bar.start for bar in self.bars if bar.kind != colours.WAIT_KIND)
+        return sum(
+            bar.end - bar.start for bar in self.bars if bar.kind != colours.WAIT_KIND
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,9 @@ class AmountCurve:
     """An amount over time."""
 
     name: str
-    points: Sequence[tuple[float, float]]  # amount from each time on, ascending; 0 before
+    points: Sequence[
+        tuple[float, float]
+    ]  # amount from each time on, ascending; 0 before
     cap: float | None = None  # the most that is allowed
     device: int = 0  # below whose lanes pages draw it
 
@@ -87,7 +102,9 @@ class AmountCurve:
 
     def scaled(self, factor: float) -> AmountCurve:
         """Return the curve with times multiplied by a factor."""
-        return replace(self, points=[(time * factor, amount) for time, amount in self.points])
+        return replace(
+            self, points=[(time * factor, amount) for time, amount in self.points]
+        )
 
     def columns(self, window: Window, width: int) -> list[float]:
         """Return the largest amount in each column of a window of time."""
@@ -126,7 +143,9 @@ class Chart:
     end: float  # right end of the time axis (the makespan), in the schedule's unit
     unit: str
     part: tuple[float, float | None] = (0, None)  # of the axis; None is its end
-    iterations: Sequence[float] = ()  # when those of the pipeline begin, the first of them 0
+    iterations: Sequence[
+        float
+    ] = ()  # when those of the pipeline begin, the first of them 0
     small_letters: str = "2nd, 4th ... stage of a device"  # what they stand for
     curves: Sequence[AmountCurve] = ()  # drawn below the rows
     idle: str = "bubble"  # what it is called that nothing runs in a row
@@ -156,7 +175,9 @@ class Chart:
         first, last = self.window
         return last if row.end is None else min(max(row.end, first), last)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
         """Yield the chart's lines on a terminal, none wider than the console."""
         from ppsolve.solver.views.terminal_chart import chart_lines
 
@@ -205,7 +226,9 @@ def _rows_of_labels(document: ScheduleDocument) -> list[Row]:
             continue
         is_device = op.kind not in COMMUNICATION_KINDS
         name = f"device {op.device}" if is_device else f"comm {op.device}"
-        row = rows.setdefault((not is_device, op.device), Row(name, is_device, device=op.device))
+        row = rows.setdefault(
+            (not is_device, op.device), Row(name, is_device, device=op.device)
+        )
         row.bars.append(_bar(op, position, chunks))
     return [rows[key] for key in sorted(rows)]
 
@@ -237,8 +260,12 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
         letter = letter.lower() if chunk % 2 else letter
     if "+" in kind:
         parts = [(name[:1], *name[1:].split(".")) for name in op.id.split("+")]
-        chunk_of = {stage: chunks.get((op.device, int(stage)), 0) for _, stage, _ in parts}
-        names = (f"{k.lower() if chunk_of[s] % 2 else k}{number}" for k, s, number in parts)
+        chunk_of = {
+            stage: chunks.get((op.device, int(stage)), 0) for _, stage, _ in parts
+        }
+        names = (
+            f"{k.lower() if chunk_of[s] % 2 else k}{number}" for k, s, number in parts
+        )
         return Bar(op.start, op.end, kind, letter, "+".join(names), chunk)
     # Names of ops of a refresh begin with their device, which is their stage.
     number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
@@ -249,8 +276,14 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
 def kinds_of(rows: list[Row]) -> list[str]:
     """Return the kinds that occur, compute kinds first, in their usual order."""
     present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
-    usual = [*COMPUTE_KINDS, *SYNC_KINDS, *sorted({SHOWN_TRANSFER, *colours.COLLECTIVES})]
-    return [kind for kind in usual if kind in present] + [k for k in present if k not in usual]
+    usual = [
+        *COMPUTE_KINDS,
+        *SYNC_KINDS,
+        *sorted({SHOWN_TRANSFER, *colours.COLLECTIVES}),
+    ]
+    return [kind for kind in usual if kind in present] + [
+        k for k in present if k not in usual
+    ]
 
 
 def has_chunks(rows: list[Row]) -> bool:
@@ -287,7 +320,9 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
     longest: _Longest = [{} for _ in range(width)]
     pieces = 0
     for bar in bars:
-        for column, share in _shares((bar.start - first) * scale, (bar.end - first) * scale, width):
+        for column, share in _shares(
+            (bar.start - first) * scale, (bar.end - first) * scale, width
+        ):
             pieces += 1
             shares[column][bar.kind] = shares[column].get(bar.kind, 0.0) + share
             if share > longest[column].get(bar.kind, (0.0,))[0]:
@@ -299,11 +334,15 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
     largest = (max(reversed(column), key=column.__getitem__) for column in shares)
     chosen = _in_turns(shares) if crowded else list(largest)
     owners = [
-        best[kind][1] if kind in best else None for kind, best in zip(chosen, longest, strict=True)
+        best[kind][1] if kind in best else None
+        for kind, best in zip(chosen, longest, strict=True)
     ]
     if not crowded:
         _keep_short_ops(longest, owners)
-    return [ColumnRun(run[0], len(run)) for run in (list(g) for _, g in groupby(owners, key=id))]
+    return [
+        ColumnRun(run[0], len(run))
+        for run in (list(g) for _, g in groupby(owners, key=id))
+    ]
 
 
 def _in_turns(shares: _Shares) -> list[str | None]:

@@ -12,12 +12,23 @@ from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kinds.pipeline import steps
 from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
-from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.mode_ops import (
+    OFFLOAD_KIND,
+    RECOMPUTE_KIND,
+    RELOAD_KIND,
+)
 
 # The colours of Okabe and Ito, which colour-blind people tell apart.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
 BLUE, VERMILION, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#999999"
-SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)  # of lines, the first ones farthest apart
+SERIES = (
+    BLUE,
+    VERMILION,
+    GREEN,
+    PURPLE,
+    ORANGE,
+    SKY,
+)  # of lines, the first ones farthest apart
 
 GENERIC_KIND, WAIT_KIND = "op", "wait"
 KERNEL_KIND, COLLECTIVE_KIND = "kernel", "collective"
@@ -28,7 +39,9 @@ class Look:
     """How ops of one kind look; a letter tells kinds apart without any colour."""
 
     words: str  # what the legend says, the letter first; empty: no entry
-    shades: tuple[int, ...]  # of the terminal's 256 colours, one per shade; none: the op is dim
+    shades: tuple[
+        int, ...
+    ]  # of the terminal's 256 colours, one per shade; none: the op is dim
     colour: str = GREY  # on pages and pictures
     is_hatched: bool = False  # there, so that a second kind of the same colour differs
 
@@ -75,9 +88,13 @@ _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
     steps.ALLREDUCE_KIND: _ALLREDUCE,
     **dict.fromkeys(ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
-    **dict.fromkeys(ALLTOALL_KINDS.values(), Look("X all-to-all", (216, 209), VERMILION)),
+    **dict.fromkeys(
+        ALLTOALL_KINDS.values(), Look("X all-to-all", (216, 209), VERMILION)
+    ),
     steps.ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
-    steps.REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
+    steps.REDUCE_SCATTER_KIND: Look(
+        "S reduce-scatter", (222,), ORANGE, is_hatched=True
+    ),
 }
 PROGRAMS = {
     KERNEL_KIND: Look("kernel, by its first letter", (75, 33), SKY),
@@ -130,7 +147,9 @@ def luminance(parts: tuple[int, int, int]) -> float:
 def linear(part: int) -> float:
     """Return the light of an sRGB part, 0 to 255, as a share of its most."""
     share = part / 255
-    return share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)
+    return (
+        share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)
+    )
 
 
 def _suits_black(parts: tuple[int, int, int]) -> bool:

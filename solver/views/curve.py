@@ -35,8 +35,12 @@ def curve_report(found: Curve) -> RenderableType:
     kept = [value_cell(point) for point in found.kept] if found.kept else None
     table = FittingTable(
         TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
-        TableColumn(f"value ({found.time_unit})", [value_cell(point) for point in found.points]),
-        TableColumn("bound", [figure(point.bound) for point in found.points], expendable=1),
+        TableColumn(
+            f"value ({found.time_unit})", [value_cell(point) for point in found.points]
+        ),
+        TableColumn(
+            "bound", [figure(point.bound) for point in found.points], expendable=1
+        ),
         TableColumn("gap", [proof_cell(point) for point in found.points]),
         TableColumn("over least", over),
         TableColumn("all kept", kept),
@@ -81,7 +85,9 @@ def _sentence(found: Curve) -> str:
         first, last = solved[0], solved[-1]
         if first.value and last.value is not None:
             saved = 1 - float(last.value) / float(first.value)
-            text += f". From {_place(first)} to {_place(last)} memory buys {percent(saved)}"
+            text += (
+                f". From {_place(first)} to {_place(last)} memory buys {percent(saved)}"
+            )
     return text + "."
 
 
@@ -97,13 +103,24 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
     made, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
     write_title(axes, title)
     _draw_curve(axes, points)
-    kept = [(_place_of(point), point.value) for point in found.kept or () if point.value]
-    _plot(axes, kept, label="every activation kept", color=GREY, marker="s", markersize=3.0)
+    kept = [
+        (_place_of(point), point.value) for point in found.kept or () if point.value
+    ]
+    _plot(
+        axes,
+        kept,
+        label="every activation kept",
+        color=GREY,
+        marker="s",
+        markersize=3.0,
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda at, _: figure(float(f"{at:.12g}")))
     multiples = " (multiples of p)" * any(p.multiple is not None for p in found.points)
     axes.set_xlabel(f"{NAMES[found.over]}{multiples}", labelpad=1)
-    axes.set_ylabel(f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2)
+    axes.set_ylabel(
+        f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2
+    )
     axes.legend(loc="best", frameon=False)
     return made
 
@@ -114,20 +131,38 @@ def _place_of(point: CurvePoint) -> float:
 
 
 def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:
-    both = [(x, float(p.bound), float(p.value)) for x, p in points if p.bound and p.value]
+    both = [
+        (x, float(p.bound), float(p.value)) for x, p in points if p.bound and p.value
+    ]
     if len(both) > 1:
         xs, lows, highs = zip(*both, strict=True)
-        axes.fill_between(xs, lows, highs, color=lightened(VERMILION, 0.75), linewidth=0)
+        axes.fill_between(
+            xs, lows, highs, color=lightened(VERMILION, 0.75), linewidth=0
+        )
     proved = [(x, p.value) for x, p in points if p.value is not None and p.gap == 0]
     others = [(x, p.value) for x, p in points if p.value is not None and p.gap != 0]
-    line: dict[str, Any] = {"color": BLUE, "linestyle": "none", "marker": "o", "markersize": 3.5}
+    line: dict[str, Any] = {
+        "color": BLUE,
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 3.5,
+    }
     bounds = [(x, p.bound) for x, p in points if p.bound is not None]
-    _plot(axes, bounds, label="lower bound", color=VERMILION, linestyle="--", linewidth=1.0)
+    _plot(
+        axes,
+        bounds,
+        label="lower bound",
+        color=VERMILION,
+        linestyle="--",
+        linewidth=1.0,
+    )
     _plot(axes, sorted([*proved, *others]), color=BLUE, linewidth=1.2)
     _plot(axes, proved, label="best schedule, proved optimal", **line)
     _plot(axes, others, label="best schedule", **line | {"markerfacecolor": "white"})
 
 
-def _plot(axes: Axes, points: Sequence[tuple[float, float | None]], **look: Any) -> None:
+def _plot(
+    axes: Axes, points: Sequence[tuple[float, float | None]], **look: Any
+) -> None:
     if points:
         axes.plot([x for x, _ in points], [float(y or 0) for _, y in points], **look)

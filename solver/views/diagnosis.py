@@ -9,7 +9,13 @@ from rich.text import Text
 
 from ppsolve.solver.studies.traces.diagnosis import verdict
 from ppsolve.solver.views.figures import ABSENT, figure, percent
-from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented, table_of
+from ppsolve.solver.views.tables import (
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+    table_of,
+)
 
 MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` has all
 MOST_REPLICAS = 12
@@ -18,10 +24,14 @@ MOST_REPLICAS = 12
 def _slowness(found: verdict.Diagnosis) -> RenderableType:
     """Return the time of a micro-batch by stage, of the slowest replicas."""
     rows = found.slowness
-    slowest = sorted(range(len(found.replicas)), key=lambda n: -max(row[n] for row in rows))
+    slowest = sorted(
+        range(len(found.replicas)), key=lambda n: -max(row[n] for row in rows)
+    )
     columns = (
         TableColumn(
-            f"replica\n{found.replicas[n]}", [f"{row[n]:.2f}" for row in rows], expendable=place
+            f"replica\n{found.replicas[n]}",
+            [f"{row[n]:.2f}" for row in rows],
+            expendable=place,
         )
         for place, n in enumerate(slowest[:MOST_REPLICAS])
     )
@@ -31,7 +41,9 @@ def _slowness(found: verdict.Diagnosis) -> RenderableType:
 
 def diagnosis_report(found: verdict.Diagnosis) -> RenderableType:
     """Return the verdict on a run: sentences, steps, what would help, the bubble, slow replicas."""
-    by_saving = sorted(found.helps, key=lambda one: (one.saved is None, -(one.saved or 0.0)))
+    by_saving = sorted(
+        found.helps, key=lambda one: (one.saved is None, -(one.saved or 0.0))
+    )
     return Group(
         _sentence(found),
         Text(),
@@ -43,7 +55,9 @@ def diagnosis_report(found: verdict.Diagnosis) -> RenderableType:
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
         _bubble(found),
         Text(),
-        Text("Time of a micro-batch, mean of all = 1, the slowest replicas first", "bold"),
+        Text(
+            "Time of a micro-batch, mean of all = 1, the slowest replicas first", "bold"
+        ),
         _slowness(found),
     )
 
@@ -55,8 +69,14 @@ def _sentence(found: verdict.Diagnosis) -> Text:
         text = f"The recorded order is optimal (within {100 * verdict.NEARLY:g} %: replayed "
         text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
     else:
-        found_one = f"A better order saves {percent(1 - ordered / replay)} of the replayed"
-        text = found_one if ordered < replay else "No better order was found than the replayed"
+        found_one = (
+            f"A better order saves {percent(1 - ordered / replay)} of the replayed"
+        )
+        text = (
+            found_one
+            if ordered < replay
+            else "No better order was found than the replayed"
+        )
         text += f" {_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
     if found.best is not None and found.best.saved is not None:
         text += f" Most would help: {found.best.change}, {percent(found.best.saved)}."
@@ -86,14 +106,19 @@ def _steps(found: verdict.Diagnosis) -> RenderableType:
     columns = [
         TableColumn(
             head,
-            [_seconds(verdict.mean_of(getattr(one, name) for one in each)) for each in rows],
+            [
+                _seconds(verdict.mean_of(getattr(one, name) for one in each))
+                for each in rows
+            ],
             expendable=place,
         )
         for (head, place), name in zip(_STEP_FIELDS, verdict.FIGURES, strict=True)
     ]
     if any(len(each) > 1 for each in shown):
         columns.insert(0, TableColumn("alike", [str(len(each)) for each in rows]))
-    names = TableColumn("step (s)", [*(str(each[0].step) for each in shown), "mean"], is_text=True)
+    names = TableColumn(
+        "step (s)", [*(str(each[0].step) for each in shown), "mean"], is_text=True
+    )
     return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
 
 
@@ -121,7 +146,12 @@ _HELP_FIELDS: tuple[Field[verdict.Help], ...] = (
     Field("bound", lambda one: one.bound, 2, _seconds),
     Field("saves", lambda one: one.saved, 0, percent),
     Field("steps", lambda one: len(one.steps) or None, 3, str),
-    Field("assumed", lambda one: "not computed: " * (not one.steps) + one.assumes, 1, wraps=True),
+    Field(
+        "assumed",
+        lambda one: "not computed: " * (not one.steps) + one.assumes,
+        1,
+        wraps=True,
+    ),
 )
 
 

@@ -15,9 +15,25 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import AmountCurve, pool_curves
 from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
-from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, report_of_schedule
-from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
-from ppsolve.solver.views.wording import ENTRY_STYLE, bubble_name, spaced, unit_of, with_unit
+from ppsolve.solver.views.schedule_view import (
+    ScheduleReport,
+    ScheduleView,
+    report_of_schedule,
+)
+from ppsolve.solver.views.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+)
+from ppsolve.solver.views.wording import (
+    ENTRY_STYLE,
+    bubble_name,
+    spaced,
+    unit_of,
+    with_unit,
+)
 
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
 
@@ -43,7 +59,9 @@ class Drawing:
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
             yield bubble_name(result), ratio(result.bubble_ratio) + extra
 
-    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+    def parts(
+        self, found: Result | HeuristicEntry, unit: str
+    ) -> Iterator[RenderableType]:
         """Yield tables of the parts of a result or one heuristic, such as its devices."""
         yield from ()
 
@@ -51,15 +69,26 @@ class Drawing:
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
         """Yield the table of heuristics, then notes on it."""
-        shown = [e for e in entries if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE]
+        shown = [
+            e
+            for e in entries
+            if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE
+        ]
         if shown:
             status = [self.status(e, result, verbose=verbose) for e in shown]
             found = FittingTable(
                 TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
-                TableColumn(spaced(result.objective), figures(*(e.value for e in shown))),
+                TableColumn(
+                    spaced(result.objective), figures(*(e.value for e in shown))
+                ),
                 *distances(shown, result, "infeasible" if verbose else ABSENT),
-                *(field.column(shown) for field in self.fields(result, verbose=verbose)),
-                TableColumn("status", status, is_text=True, wraps=verbose, is_cut=not verbose),
+                *(
+                    field.column(shown)
+                    for field in self.fields(result, verbose=verbose)
+                ),
+                TableColumn(
+                    "status", status, is_text=True, wraps=verbose, is_cut=not verbose
+                ),
                 styles=[ENTRY_STYLE[entry.status] for entry in shown],
                 caption="Heuristics",
             )
@@ -93,7 +122,9 @@ class Drawing:
         """Yield the notes below the table of heuristics."""
         yield from ()
 
-    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+    def curves(
+        self, found: Result | HeuristicEntry, schedule: Schedule
+    ) -> list[AmountCurve]:
         """Return the amounts over time that are drawn below a schedule, times in ticks."""
         return pool_curves(schedule)
 
@@ -154,7 +185,9 @@ class Drawing:
         return None
 
 
-def distances(entries: Sequence[HeuristicEntry], result: Result, broken: str) -> list[TableColumn]:
+def distances(
+    entries: Sequence[HeuristicEntry], result: Result, broken: str
+) -> list[TableColumn]:
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
@@ -162,7 +195,10 @@ def distances(entries: Sequence[HeuristicEntry], result: Result, broken: str) ->
     `broken`: what stands there for infeasible ones.
     Returns: one column, two where the best is not proved to be optimal.
     """
-    over = [broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap) for e in entries]
+    over = [
+        broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap)
+        for e in entries
+    ]
     found = [TableColumn("over\nbest", over)]
     if result.bound is not None and result.status is not Status.OPTIMAL:
         gaps = [percent(_gap(entry, result.bound)) for entry in entries]
@@ -183,7 +219,9 @@ def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
     `others`: other times of the schedule and their names, which follow the value.
     """
     name, unit = spaced(result.objective), unit_of(result)
-    value, bound, *times = figures(result.value, result.bound, *(time for _, time in others))
+    value, bound, *times = figures(
+        result.value, result.bound, *(time for _, time in others)
+    )
     if result.value is not None:
         yield name, (value if name == unit else f"{value} {unit}") + _by(result.best_by)
         for (other, _), text in zip(others, times, strict=True):
@@ -222,16 +260,23 @@ def sizes(problem: Problem) -> Facts:
     yield "objective", spaced(problem.objective)
     yield "ops", figure(problem.num_ops)
     yield "precedences", figure(len(problem.before))
-    ops = (problem.ops_by_resource[resource] for resource in problem.span_resources.tolist())
+    ops = (
+        problem.ops_by_resource[resource]
+        for resource in problem.span_resources.tolist()
+    )
     work = [int(problem.duration[own].sum()) for own in ops]
     if work:
-        ends = figures(*(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)})))
+        ends = figures(
+            *(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)}))
+        )
         yield "work per device", f"{' to '.join(ends)} {unit}"
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"
     if problem.pools:
-        names = dict.fromkeys(pool.name for pool in (problem.pools[0], problem.pools[-1]))
+        names = dict.fromkeys(
+            pool.name for pool in (problem.pools[0], problem.pools[-1])
+        )
         amounts = sorted({float(pool.capacity) for pool in problem.pools})
         ends = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
         yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"

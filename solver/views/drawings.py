@@ -43,7 +43,11 @@ def bound_of(found: object, objective: Objective) -> float | None:
 
     `found`: the result; others have no bound.
     """
-    if not isinstance(found, Result) or found.objective is not objective or found.bound is None:
+    if (
+        not isinstance(found, Result)
+        or found.objective is not objective
+        or found.bound is None
+    ):
         return None
     return float(found.bound) if found.value_unit in {None, found.time_unit} else None
 
@@ -71,7 +75,11 @@ class Drawn:
         schedule, source = self.shown.schedule, self.shown.source
         if schedule is None or self.chart.curves:
             return self.chart.curves
-        found = pool_curves(schedule) if source is None else self.drawing.curves(source, schedule)
+        found = (
+            pool_curves(schedule)
+            if source is None
+            else self.drawing.curves(source, schedule)
+        )
         tick = float(schedule.problem.scale.tick)
         return [curve.scaled(tick) for curve in found]
 
@@ -104,7 +112,9 @@ def caption_of(found: Result) -> str:
     return ", ".join(parts)
 
 
-def drawn_of(found: Result | HeuristicEntry | Plan, instance: Instance | None = None) -> Drawn:
+def drawn_of(
+    found: Result | HeuristicEntry | Plan, instance: Instance | None = None
+) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
     `instance`: what it schedules; by default the one that the result carries.
@@ -113,15 +123,23 @@ def drawn_of(found: Result | HeuristicEntry | Plan, instance: Instance | None = 
     """
     if isinstance(found, Plan):
         if found.result is None or found.instance is None:
-            raise InputError(f"the plan has no winner (status {found.status})", field="winner")
+            raise InputError(
+                f"the plan has no winner (status {found.status})", field="winner"
+            )
         return drawn_of(found.result, found.instance)
     if found.schedule is None:
         raise InputError("there is no schedule in it", field="schedule")
-    if instance is None and isinstance(found, Result) and found.instance_document is not None:
+    if (
+        instance is None
+        and isinstance(found, Result)
+        and found.instance_document is not None
+    ):
         instance = parse_instance(found.instance_document)
     data = found.model_dump(mode="json")
     if instance is None:
-        return Drawn(ScheduleView(title_of(data), found.schedule, found, ViewOptions()), ANY)
+        return Drawn(
+            ScheduleView(title_of(data), found.schedule, found, ViewOptions()), ANY
+        )
     return drawn_on(instance, data, found, ViewOptions())[0]
 
 

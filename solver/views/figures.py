@@ -37,7 +37,9 @@ def figures(*values: float | None) -> list[str]:
         texts = [figure(value, significant) for value in values]
         if len(set(texts)) == different:
             return texts
-    return [ABSENT if value is None else f"{Decimal(repr(value)):,f}" for value in values]
+    return [
+        ABSENT if value is None else f"{Decimal(repr(value)):,f}" for value in values
+    ]
 
 
 def at_most(value: float) -> str:

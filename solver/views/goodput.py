@@ -13,8 +13,20 @@ from ppsolve.models.studies.goodput.params import Fit
 from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.search import BatchLimits, accumulation_steps
 from ppsolve.solver.views.figures import counted, figure, percent
-from ppsolve.solver.views.line_chart import LAYOUT, MOST_SERIES, LineChart, Point, Series
-from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
+from ppsolve.solver.views.line_chart import (
+    LAYOUT,
+    MOST_SERIES,
+    LineChart,
+    Point,
+    Series,
+)
+from ppsolve.solver.views.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+)
 
 # What the parameters of a step time stand for.
 MEANING = {
@@ -34,10 +46,17 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
     table = FittingTable(
         TableColumn("parameter", list(MEANING), is_text=True),
         TableColumn("value", [number(value) for value in fit.params]),
-        TableColumn("what it is the time of", [*MEANING.values()], is_text=True, expendable=1),
+        TableColumn(
+            "what it is the time of", [*MEANING.values()], is_text=True, expendable=1
+        ),
         TableColumn("not fitted: why", why, is_text=True, wraps=True),
     )
-    parts: list[RenderableType] = [Text(title), FactList(_fit_facts(fit)), Text(), indented(table)]
+    parts: list[RenderableType] = [
+        Text(title),
+        FactList(_fit_facts(fit)),
+        Text(),
+        indented(table),
+    ]
     parts += [indented(Text(f"warning: {text}", "yellow")) for text in fit.warnings]
     return Group(*parts)
 
@@ -46,13 +65,18 @@ def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
     rest = "" if fit.converged else "  (stopped before it came to rest)"
     yield "objective", f"{fit.objective:.6g}{rest}"
     off = np.abs(np.expm1(fit.residuals))
-    for name, errors in zip(("accumulation step", "optimizer step"), off.T, strict=True):
+    for name, errors in zip(
+        ("accumulation step", "optimizer step"), off.T, strict=True
+    ):
         half, worst = float(np.median(errors)), float(np.max(errors))
         yield name, f"{percent(half)} (median), {percent(worst)} (worst)"
     pairs = zip(MEANING, fit.params, fit.raw_params, strict=True)
     raised = [name for name, value, raw in pairs if value != raw]
     if raised:
-        yield "raised", f"{', '.join(raised)}: several nodes are taken to be no faster than one"
+        yield (
+            "raised",
+            f"{', '.join(raised)}: several nodes are taken to be no faster than one",
+        )
 
 
 def number(value: float) -> str:
@@ -70,7 +94,9 @@ def rows_table(rows: Sequence[GoodputRow]) -> RenderableType:
     )
 
 
-def _allowed(get: Callable[[GoodputRow], float | None]) -> Callable[[GoodputRow], float | None]:
+def _allowed(
+    get: Callable[[GoodputRow], float | None],
+) -> Callable[[GoodputRow], float | None]:
     return lambda row: get(row) if row.is_allowed else None
 
 
@@ -113,13 +139,17 @@ def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
 def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
     replicas, best = row.num_replicas, row.goodput
     first = max(limits.least, limits.low * replicas)
-    last = limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
+    last = (
+        limits.most if limits.accumulation else min(limits.most, limits.high * replicas)
+    )
     local = np.geomspace(first, max(first, last), LAYOUT.steps) / replicas
     steps = accumulation_steps(local, np.full_like(local, replicas), limits)
     atomic = np.round(local / (steps + 1))
     batch = replicas * (steps + 1) * atomic
     allowed = limits.allow(np.array(replicas), atomic, steps)
-    allowed &= (limits.least <= batch) & (batch <= max(limits.most, limits.low * replicas))
+    allowed &= (limits.least <= batch) & (
+        batch <= max(limits.most, limits.low * replicas)
+    )
     goodput = model.evaluate(row.num_nodes, replicas, atomic[allowed], steps[allowed])
     found = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
     line = dict(found) | {row.batch_size: best}

@@ -37,16 +37,25 @@ def applicable(
     parts = [_section(f"apply to {name}", able, says_needs=False)] if able else []
     head = [Text("do not apply", style="bold")] if others else []
     reasons = (
-        indented(Group(Text(f"{printable(why)}:", style="dim"), indented(Text(", ".join(names)))))
+        indented(
+            Group(
+                Text(f"{printable(why)}:", style="dim"),
+                indented(Text(", ".join(names))),
+            )
+        )
         for why, names in others.items()
     )
     return Group(*parts, *head, *reasons)
 
 
-def _section(title: str, rows: Sequence[Heuristic], *, says_needs: bool = True) -> RenderableType:
+def _section(
+    title: str, rows: Sequence[Heuristic], *, says_needs: bool = True
+) -> RenderableType:
     facts = []
     for one in rows:
         needs = [f"needs {', '.join(one.needs)}"] if one.needs and says_needs else []
         lines = [one.summary, *needs, f"from {one.source}"]
-        facts += [(one.name if not place else "", line) for place, line in enumerate(lines)]
+        facts += [
+            (one.name if not place else "", line) for place, line in enumerate(lines)
+        ]
     return Group(Text(title, "bold"), FactList(facts), Text())

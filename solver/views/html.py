@@ -21,7 +21,9 @@ def text(value: str) -> str:
     return escape(printable(value))
 
 
-def html(part: RenderableType, most: int | None = None, letters: int = LONGEST_PART) -> str:
+def html(
+    part: RenderableType, most: int | None = None, letters: int = LONGEST_PART
+) -> str:
     """Return a part of a report.
 
     `part`: a text, facts, a table, or a group of them.
@@ -60,10 +62,14 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
     `most`: rows of a folded table.
     """
     caption = f"<caption>{text(found.caption)}</caption>" if found.caption else ""
-    heads = "".join(f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in found.columns)
+    heads = "".join(
+        f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in found.columns
+    )
     body = ""
     for place, row in enumerate(found.rows[:most]):
-        cells = (_cell(c, place, cell) for c, cell in zip(found.columns, row, strict=True))
+        cells = (
+            _cell(c, place, cell) for c, cell in zip(found.columns, row, strict=True)
+        )
         body += f"<tr>{''.join(cells)}</tr>"
     shown = (
         f'<div class="wide" tabindex="0"><table>{caption}'
@@ -71,7 +77,11 @@ def table_html(found: FittingTable, most: int | None = None) -> str:
     )
     if most is None or not found.rows:
         return shown
-    more = f", {len(found.rows) - most:,} more are not listed" if len(found.rows) > most else ""
+    more = (
+        f", {len(found.rows) - most:,} more are not listed"
+        if len(found.rows) > most
+        else ""
+    )
     summary = counted(len(found.rows[:most]), text(found.columns[0].title)) + more
     return f"<details><summary>{summary}</summary>{shown}</details>\n"
 

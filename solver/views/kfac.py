@@ -34,8 +34,20 @@ from ppsolve.solver.views.chart import SYNC_KINDS, Chart, chart_rows, kinds_of
 from ppsolve.solver.views.drawing import Drawing, Facts, described, reached, sizes
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, ratio
 from ppsolve.solver.views.pipeline import pipeline_shape, size_in_words
-from ppsolve.solver.views.schedule_view import HIDDEN, ScheduleReport, ScheduleView, busy_table
-from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, each, indented, table_of
+from ppsolve.solver.views.schedule_view import (
+    HIDDEN,
+    ScheduleReport,
+    ScheduleView,
+    busy_table,
+)
+from ppsolve.solver.views.tables import (
+    Field,
+    FittingTable,
+    TableColumn,
+    each,
+    indented,
+    table_of,
+)
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 
 
@@ -60,12 +72,16 @@ def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
         iterations=[number * period for number in range(most)],
         small_letters="the second pipe",
     )
-    known = source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
+    known = (
+        source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
+    )
     return ScheduleReport(
         shown.title,
         chart,
         list(_facts(shown, most, period)),
-        device_table(known, unit) if known.iterations_of else busy_table(devices, chart.end),
+        device_table(known, unit)
+        if known.iterations_of
+        else busy_table(devices, chart.end),
         [HIDDEN] if not links and set(SYNC_KINDS) & hidden else [],
     )
 
@@ -104,13 +120,17 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     proved_by = None if bounds is None else list(map("{} {}".format, bounds, proofs))
     broken = known.breaks_of if isinstance(known, RefreshEntry) else None
     breaks = each(broken, lambda rules: broken_rules(rules) or ABSENT)
-    ages = each(known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it.")
+    ages = each(
+        known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it."
+    )
     found = FittingTable(
         TableColumn("device", each(devices, str)),
         TableColumn(ITERATIONS, each(known.iterations_of, figure)),
         TableColumn("bound by", proved_by, is_text=True),
         TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
-        TableColumn(f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1),
+        TableColumn(
+            f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1
+        ),
         TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
         TableColumn("oldest\ninverse", ages, expendable=2),
         TableColumn("breaks", breaks, is_text=True, wraps=True),
@@ -118,14 +138,22 @@ def device_table(known: RefreshFigures, unit: str) -> RenderableType:
     return indented(found)
 
 
-def _refresh(instance: KfacInstance, pattern: RefreshPattern) -> Iterator[tuple[str, str]]:
+def _refresh(
+    instance: KfacInstance, pattern: RefreshPattern
+) -> Iterator[tuple[str, str]]:
     time, unit = pattern.scale.time, pattern.scale.unit
     measured = instance.timelines is not None
-    yield "pipeline", "measured timelines" if measured else f"described, run as {instance.pattern}"
+    yield (
+        "pipeline",
+        "measured timelines" if measured else f"described, run as {instance.pattern}",
+    )
     yield "devices", str(len(pattern.devices))
     yield "micro-batches", _range(_microbatches(device) for device in pattern.devices)
     yield "iteration", f"{figure(time(pattern.period))} {unit}"
-    yield "modules", f"{_range(_modules(device) for device in pattern.devices)} per device"
+    yield (
+        "modules",
+        f"{_range(_modules(device) for device in pattern.devices)} per device",
+    )
     yield "margin", _margin(instance)
     yield "replicas", _replicas(pattern)
     most = instance.refresh_interval
@@ -169,11 +197,18 @@ def _devices(pattern: RefreshPattern) -> RenderableType:
     fields: tuple[Field[DevicePattern], ...] = (
         Field("device", lambda one: one.device, 0, str),
         Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
-        Field(f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure),
         Field(
-            f"K-FAC work\n({unit})", lambda one: time(pattern.work_in_holes(one.device)), 0, figure
+            f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure
         ),
-        Field("work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format),
+        Field(
+            f"K-FAC work\n({unit})",
+            lambda one: time(pattern.work_in_holes(one.device)),
+            0,
+            figure,
+        ),
+        Field(
+            "work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format
+        ),
         Field("modules", _modules, 2, str),
         Field("forwards", _microbatches, 3, str),
     )
@@ -197,9 +232,14 @@ def _cycle_facts(instance: KfacInstance) -> Iterator[tuple[str, str]]:
     if instance.max_age is not None:
         age = with_unit(str(instance.max_age), ITERATIONS)
         yield "inverses", f"used at most {age} after their curvature"
-    named = sorted({module.replicas for module in instance.modules or () if module.replicas})
+    named = sorted(
+        {module.replicas for module in instance.modules or () if module.replicas}
+    )
     if named:
-        yield "replicas", "; ".join("devices " + " and ".join(map(str, group)) for group in named)
+        yield (
+            "replicas",
+            "; ".join("devices " + " and ".join(map(str, group)) for group in named),
+        )
     if not free:
         yield "margin", _margin(instance)
 
@@ -239,10 +279,14 @@ class KfacDrawing(Drawing):
         pattern = pattern_of(known)
         return float(pattern.scale.time(pattern.period))
 
-    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+    def parts(
+        self, found: Result | HeuristicEntry, unit: str
+    ) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
         bounds = found.bound_of if isinstance(found, RefreshResult) else None
-        if isinstance(found, RefreshResult | RefreshEntry) and (found.iterations_of or bounds):
+        if isinstance(found, RefreshResult | RefreshEntry) and (
+            found.iterations_of or bounds
+        ):
             yield device_table(found, unit)
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
@@ -255,8 +299,13 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         given = cast("KfacInstance", instance)
         if is_refresh(given):
-            pattern, what = pattern_of(given), "a kfac instance, refresh around a pinned pipeline"
-            return described(given, list(_refresh(given, pattern)), what, _devices(pattern))
+            pattern, what = (
+                pattern_of(given),
+                "a kfac instance, refresh around a pinned pipeline",
+            )
+            return described(
+                given, list(_refresh(given, pattern)), what, _devices(pattern)
+            )
         assert given.pipeline is not None
         rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
         return described(given, rows)
@@ -264,7 +313,9 @@ class KfacDrawing(Drawing):
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""
         period = None if shown.instance is None else self.period(shown.instance)
-        return super().view(shown) if period is None else report_of_refresh(shown, period)
+        return (
+            super().view(shown) if period is None else report_of_refresh(shown, period)
+        )
 
 
 def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
@@ -291,10 +342,14 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     yield Text(f"{entry.name} breaks rules: {broken_rules(entry.breaks)}", "yellow")
     if result.status is Status.INFEASIBLE:
         claimed = with_unit(figure(entry.value), ITERATIONS)
-        yield Text(f"  {claimed} claimed, impossible: there is no valid schedule", "bold red")
+        yield Text(
+            f"  {claimed} claimed, impossible: there is no valid schedule", "bold red"
+        )
     bounds = result.bound_of or []
     devices = impossible_devices(entry, result)
     if devices:
-        least = ", ".join(f"device {device} (at least {bounds[device]})" for device in devices)
+        least = ", ".join(
+            f"device {device} (at least {bounds[device]})" for device in devices
+        )
         text = f"  and claims fewer iterations than any valid schedule has: {least}"
         yield Text(text, "bold red")

@@ -52,10 +52,14 @@ STYLE = {
 class LineChartLayout:
     """How much line charts name, and where."""
 
-    most_ticks: int = 12  # beyond, the horizontal axis names powers of two instead of all places
+    most_ticks: int = (
+        12  # beyond, the horizontal axis names powers of two instead of all places
+    )
     near: float = math.sqrt(2)  # figures are listed with the nearest power of two
     steps: int = 160  # of a line of a formula: enough that a picture shows no corners
-    headroom: float = 1.05  # the axis ends above the largest figure, so that no mark is cut
+    headroom: float = (
+        1.05  # the axis ends above the largest figure, so that no mark is cut
+    )
 
 
 LAYOUT = LineChartLayout()
@@ -83,7 +87,9 @@ class Series:
     """A line of a chart, with marks at some of its points."""
 
     name: str  # what it is called in the legend
-    line: Sequence[tuple[float, float]]  # drawn from point to point, x ascending; may be empty
+    line: Sequence[
+        tuple[float, float]
+    ]  # drawn from point to point, x ascending; may be empty
     # Points with a mark: filled where reached, hollow where only proved to be at most there.
     marked: Sequence[Point]
 
@@ -102,10 +108,16 @@ class Series:
         for point in self.marked:
             if point.x == x:
                 return f"{point} *" if self.has_choice else str(point)
-        near = min(self.line, key=lambda point: abs(math.log(point[0] / x)), default=None)
+        near = min(
+            self.line, key=lambda point: abs(math.log(point[0] / x)), default=None
+        )
         if near is None or not 1 / LAYOUT.near <= near[0] / x < LAYOUT.near:
             return ABSENT
-        return figure(near[1]) if near[0] == x else f"{figure(near[1])} ({figure(near[0])})"
+        return (
+            figure(near[1])
+            if near[0] == x
+            else f"{figure(near[1])} ({figure(near[0])})"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,12 +126,16 @@ class LineChart:
 
     title: str  # what is drawn, with its unit
     x_name: str  # what the horizontal axis counts
-    series: Sequence[Series]  # at least one, with at least one point; at most `MOST_SERIES`
+    series: Sequence[
+        Series
+    ]  # at least one, with at least one point; at most `MOST_SERIES`
 
     @cached_property
     def xs(self) -> list[float]:
         """All places on the horizontal axis, ascending."""
-        return sorted({*self.marks, *(x for series in self.series for x, _ in series.line)})
+        return sorted(
+            {*self.marks, *(x for series in self.series for x, _ in series.line)}
+        )
 
     @cached_property
     def marks(self) -> list[float]:
@@ -129,7 +145,9 @@ class LineChart:
     @property
     def has_limits(self) -> bool:
         """Whether some figures are only known to be at most something."""
-        return any(point.low != point.high for series in self.series for point in series.marked)
+        return any(
+            point.low != point.high for series in self.series for point in series.marked
+        )
 
     def x_ticks(self) -> list[float]:
         """Return the places to name: all if they are few, else powers of two."""
@@ -149,7 +167,9 @@ class LineChart:
             TableColumn(name, [each.cell(x) for x in places], expendable=number)
             for number, (name, each) in enumerate(zip(names, self.series, strict=True))
         )
-        table = FittingTable(TableColumn(self.x_name, list(map(figure, places))), *columns)
+        table = FittingTable(
+            TableColumn(self.x_name, list(map(figure, places))), *columns
+        )
         legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
         return Group(Text(self.title, "bold"), table, *legend)
 
@@ -200,7 +220,9 @@ def chart_bytes(chart: LineChart, kind: str) -> bytes:
     return figure_bytes(lambda: chart_figure(chart), kind)
 
 
-def figure_bytes(draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
+def figure_bytes(
+    draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE
+) -> bytes:
     """Return a figure as a file of a format; equal figures give equal bytes.
 
     `draw`: returns the figure; called under the style, whatever the user's own settings
@@ -258,17 +280,32 @@ def chart_figure(chart: LineChart) -> Figure:
         _draw_series(axes, series, number)
     limits = (("reached by a schedule", "#555555"), ("proved: at most", "white"))
     for name, face in limits if chart.has_limits else ():
-        look: dict[str, Any] = {"color": "#555555", "markerfacecolor": face, "linestyle": "none"}
+        look: dict[str, Any] = {
+            "color": "#555555",
+            "markerfacecolor": face,
+            "linestyle": "none",
+        }
         axes.plot([], [], marker="o", label=name, **look)
-    axes.set_ylim(0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0)
+    axes.set_ylim(
+        0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0
+    )
     add_legend(axes, 2 if chart.has_limits else 3)
     return made
 
 
 def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = SERIES[number]
-    marks: dict[str, Any] = {"marker": MARKERS[number], "color": colour, "markersize": 7}
-    hollow: dict[str, Any] = {**marks, "markerfacecolor": "white", "ls": "none", "zorder": 3}
+    marks: dict[str, Any] = {
+        "marker": MARKERS[number],
+        "color": colour,
+        "markersize": 7,
+    }
+    hollow: dict[str, Any] = {
+        **marks,
+        "markerfacecolor": "white",
+        "ls": "none",
+        "zorder": 3,
+    }
     axes.plot([x for x, _ in series.line], [y for _, y in series.line], color=colour)
     reached = [(p.x, p.low) for p in series.marked if p.low is not None]
     limits = [p for p in series.marked if p.low != p.high]
@@ -276,5 +313,9 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
         low = p.high if p.low is None else p.low
         axes.plot([p.x, p.x], [low, p.high], color=colour, ls=":", lw=1.2)
     axes.plot([p.x for p in limits], [p.high for p in limits], **hollow)
-    axes.plot([x for x, _ in reached], [y for _, y in reached], ls="none", zorder=3, **marks)
-    axes.plot([], [], label=series.name, linestyle="-" if series.line else "none", **marks)
+    axes.plot(
+        [x for x, _ in reached], [y for _, y in reached], ls="none", zorder=3, **marks
+    )
+    axes.plot(
+        [], [], label=series.name, linestyle="-" if series.line else "none", **marks
+    )

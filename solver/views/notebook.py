@@ -43,19 +43,28 @@ def html_of(document: object) -> str | None:
     if isinstance(document, Result):
         return _cell(report(document, verbose=True), document)
     if isinstance(document, HeuristicEntry):
-        rows = [("value", figure(document.value)), ("over the best", percent(document.gap))]
+        rows = [
+            ("value", figure(document.value)),
+            ("over the best", percent(document.gap)),
+        ]
         rows += [("reason", document.reason)] if document.reason else []
         return _cell(_about(document.name, document.status.value, rows), document)
     if isinstance(document, Plan):
         return _cell(plan_report(document, verbose=True), document)
     if isinstance(document, Curve | WhatIf):
-        told = curve_report(document) if isinstance(document, Curve) else what_if_report(document)
+        told = (
+            curve_report(document)
+            if isinstance(document, Curve)
+            else what_if_report(document)
+        )
         return f"<div>{html(told)}</div>"
     if isinstance(document, Instance):
         shape = drawing_of(document.kind).shape(document)
         counts = ((n, figure(v)) for n, v in counts_of(document) if isinstance(v, int))
         about = [("description", document.description)] if document.description else []
-        return _cell(_about(document.name, document.kind, [*about, *(list(shape) or counts)]))
+        return _cell(
+            _about(document.name, document.kind, [*about, *(list(shape) or counts)])
+        )
     return None
 
 
@@ -76,11 +85,15 @@ def _chart(found: Result | HeuristicEntry | Plan) -> str:
     try:
         drawn = drawn_of(found)
         with styled(PAPER):
-            data = b64encode(png_of(schedule_figure(drawn, "", SHEET.page_inches))).decode()
+            data = b64encode(
+                png_of(schedule_figure(drawn, "", SHEET.page_inches))
+            ).decode()
     except PpsolveError:
         return ""
     alt = text(drawn.caption)
-    return f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
+    return (
+        f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
+    )
 
 
 # Columns of whole numbers, some of which may be missing.
@@ -98,6 +111,8 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
     try:
         import pandas
     except ImportError:
-        raise InputError("needs pandas, which is not installed: pip install pandas") from None
+        raise InputError(
+            "needs pandas, which is not installed: pip install pandas"
+        ) from None
     found = pandas.DataFrame(rows, columns=list(columns))
     return found.astype({name: "Int64" for name in COUNTED if name in found.columns})

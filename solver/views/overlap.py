@@ -14,16 +14,30 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, ScheduledOp
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    Result,
+    ScheduleDocument,
+    ScheduledOp,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
-from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
+from ppsolve.models.kinds.overlap.result import (
+    OverlapEntry,
+    OverlapResult,
+    ProgramFigures,
+)
 from ppsolve.solver.kinds.overlap.passes import RAISE_FAILURE
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes
 from ppsolve.solver.kinds.overlap.report import ProgramReport
 from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Row
-from ppsolve.solver.views.colours import COLLECTIVE_KIND, KERNEL_KIND, WAIT_KIND, letter_of
+from ppsolve.solver.views.colours import (
+    COLLECTIVE_KIND,
+    KERNEL_KIND,
+    WAIT_KIND,
+    letter_of,
+)
 from ppsolve.solver.views.drawing import Drawing, Facts, described, reached
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, busy_table
@@ -109,8 +123,13 @@ def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     yield "nodes", f"{figure(len(instance.nodes))}: {kinds}"
     comms = [instance.nodes[index] for index in instance.of_kind(NodeKind.COMM)]
     types = Counter(collective_kind(node.collective or node.name) for node in comms)
-    yield "collectives", ", ".join(f"{n} {kind}" for kind, n in types.most_common()) or "none"
-    groups = Counter(instance.group_of(index) for index in instance.of_kind(NodeKind.COMM))
+    yield (
+        "collectives",
+        ", ".join(f"{n} {kind}" for kind, n in types.most_common()) or "none",
+    )
+    groups = Counter(
+        instance.group_of(index) for index in instance.of_kind(NodeKind.COMM)
+    )
     if len(groups) > 1:
         named = (f"{group} ({counted(n, 'collective')})" for group, n in groups.items())
         yield "process groups", ", ".join(named)
@@ -118,7 +137,11 @@ def _counts(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
 
 def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
     frozen = instance.collective_order == "frozen"
-    order = "frozen: as in the program, per group" if frozen else "free: one order per group"
+    order = (
+        "frozen: as in the program, per group"
+        if frozen
+        else "free: one order per group"
+    )
     yield "collective order", order
     caps = [(group, instance.cap_of(group)) for group in instance.groups]
     if isinstance(instance.max_in_flight, dict):
@@ -166,7 +189,10 @@ def program_facts(
     if found.peak_live_bytes is not None and (found.peak_live_bytes or is_capped):
         yield "peak live bytes", _peak(found.peak_live_bytes, instance, least)
     if found.estimate is not None:
-        yield "own estimate", f"{figure(found.estimate)} {unit} (Inductor's figure, not the time)"
+        yield (
+            "own estimate",
+            f"{figure(found.estimate)} {unit} (Inductor's figure, not the time)",
+        )
 
 
 def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
@@ -209,7 +235,10 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
 
     Without a source whose program order runs as the schedule, what is in flight is not known.
     """
-    instance, schedule = cast("OverlapInstance", shown.instance), cast("Schedule", shown.schedule)
+    instance, schedule = (
+        cast("OverlapInstance", shown.instance),
+        cast("Schedule", shown.schedule),
+    )
     rows = stream_rows(shown.document, instance)
     order = getattr(shown.source, "order", None)
     program = program_of(instance, schedule, order)
@@ -221,7 +250,9 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
             "live bytes": amounts["live_bytes_curve"],
         }
     else:
-        waited = sum(bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND)
+        waited = sum(
+            bar.end - bar.start for bar in rows[0].bars if bar.kind == WAIT_KIND
+        )
         count, time = len(instance.nodes), schedule.problem.scale.time
         live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
         found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
@@ -232,7 +263,9 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
     makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
     return ScheduleReport(
         shown.title,
-        Chart(rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle"),
+        Chart(
+            rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle"
+        ),
         [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
         busy_table(rows, shown.end, head="stream"),
     )
@@ -270,7 +303,10 @@ class OverlapDrawing(Drawing):
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield the figures of a result."""
-        found, program = cast("OverlapResult", result), cast("OverlapInstance | None", instance)
+        found, program = (
+            cast("OverlapResult", result),
+            cast("OverlapInstance | None", instance),
+        )
         yield from reached(found)
         least = found.least_peak_bytes
         yield from program_facts(found, found.makespan, found.time_unit, program, least)
@@ -285,12 +321,17 @@ class OverlapDrawing(Drawing):
                 found[op] = collective_kind(node.collective or node.name)
         return found
 
-    def curves(self, found: Result | HeuristicEntry, schedule: Schedule) -> list[AmountCurve]:
+    def curves(
+        self, found: Result | HeuristicEntry, schedule: Schedule
+    ) -> list[AmountCurve]:
         """Return the curves of collectives in flight and bytes held, counted along the program."""
         if not isinstance(found, OverlapResult):
             return []
         tick = float(schedule.problem.scale.tick)
-        curves = {"in flight": found.in_flight_curve, "live bytes": found.live_bytes_curve}
+        curves = {
+            "in flight": found.in_flight_curve,
+            "live bytes": found.live_bytes_curve,
+        }
         return [
             AmountCurve(name, [(float(time) / tick, amount) for time, amount in curve])
             for name, curve in curves.items()
@@ -314,8 +355,12 @@ class OverlapDrawing(Drawing):
         shown = exposed if verbose else exposed[:5]
         causes = [_because(one.because, verbose=verbose) for one in shown]
         found = FittingTable(
-            TableColumn("exposed collective", [one.name for one in shown], is_text=True),
-            TableColumn("waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]),
+            TableColumn(
+                "exposed collective", [one.name for one in shown], is_text=True
+            ),
+            TableColumn(
+                "waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]
+            ),
             TableColumn("because of", causes, is_text=True, wraps=True),
         )
         hidden = len(exposed) - len(shown)
@@ -333,11 +378,16 @@ class OverlapDrawing(Drawing):
         """Yield the figures of one heuristic on a program."""
         unit, found = instance.time_unit, cast("OverlapEntry", entry)
         yield from super().entry_facts(entry, instance)
-        yield from program_facts(found, entry.makespan, unit, cast("OverlapInstance", instance))
+        yield from program_facts(
+            found, entry.makespan, unit, cast("OverlapInstance", instance)
+        )
         if found.estimate is not None:
             older = found.estimate_seed
             failed = "none: two collectives run at the same time"
-            yield "older estimate", failed if older is None else f"{figure(older)} {unit}"
+            yield (
+                "older estimate",
+                failed if older is None else f"{figure(older)} {unit}",
+            )
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return a program in short, with a hint at further commands."""
@@ -347,12 +397,16 @@ class OverlapDrawing(Drawing):
 
     def view(self, shown: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
-        return super().view(shown) if shown.schedule is None else report_of_program(shown)
+        return (
+            super().view(shown) if shown.schedule is None else report_of_program(shown)
+        )
 
     def warning(self, shown: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""
         source, program = shown.source, cast("OverlapInstance", shown.instance)
-        order = source.order if isinstance(source, OverlapResult | OverlapEntry) else None
+        order = (
+            source.order if isinstance(source, OverlapResult | OverlapEntry) else None
+        )
         assert shown.schedule is not None
         if order is None or program_of(program, shown.schedule, order) is not None:
             return None

@@ -44,7 +44,10 @@ class PipelineDrawing(Drawing):
         yield from _runtime(cast("PipelineResult", result))
         for name, each in (cast("PipelineResult", result).programs or {}).items():
             value, bound = figures(each.value, each.bound)
-            yield f"program {name}", f"{value} {each.time_unit}, bound {bound} ({each.status})"
+            yield (
+                f"program {name}",
+                f"{value} {each.time_unit}, bound {bound} ({each.status})",
+            )
         yield from _modes(result, pipeline)
         yield from _origin(pipeline)
 
@@ -54,7 +57,9 @@ class PipelineDrawing(Drawing):
         chosen = _modes(shown.source, cast("PipelineInstance | None", shown.instance))
         return replace(report, facts=[*report.facts, *chosen])
 
-    def parts(self, found: Result | HeuristicEntry, unit: str) -> Iterator[RenderableType]:
+    def parts(
+        self, found: Result | HeuristicEntry, unit: str
+    ) -> Iterator[RenderableType]:
         """Yield a table of what other modes of single stages would change."""
         others = getattr(found, "alternatives", None)
         if others and isinstance(found, PipelineResult):
@@ -94,19 +99,36 @@ def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
         raise InputError(text, field="layers" if layers else "modes")
     for stage, mode in enumerate(modes):
         counts = Counter(() if isinstance(mode, str) else mode)
-        said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(mode)
+        said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(
+            mode
+        )
         said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said
         rows[said].append(stage)
     for said, stages in rows.items():
-        runs = [[s for _, s in run] for _, run in groupby(enumerate(stages), lambda n: n[1] - n[0])]
-        numbers = ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
+        runs = [
+            [s for _, s in run]
+            for _, run in groupby(enumerate(stages), lambda n: n[1] - n[0])
+        ]
+        numbers = ", ".join(
+            f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs
+        )
         name = "stage" if len(stages) == 1 else "stages"
-        yield f"{name} {numbers}", said + ("" if layers else _why(said, stages, found, instance))
+        yield (
+            f"{name} {numbers}",
+            said + ("" if layers else _why(said, stages, found, instance)),
+        )
 
 
-def _why(said: str, stages: list[int], result: Any, instance: PipelineInstance | None) -> str:
+def _why(
+    said: str, stages: list[int], result: Any, instance: PipelineInstance | None
+) -> str:
     """Say how many activations fit where they are not kept, and how many are in flight."""
-    if instance is None or instance.memory is None or said == KEEP or result.schedule is None:
+    if (
+        instance is None
+        or instance.memory is None
+        or said == KEEP
+        or result.schedule is None
+    ):
         return ""
     memory, numbers = instance.memory, instance.in_numbers().memory
     flights, rooms = [], []
@@ -114,7 +136,11 @@ def _why(said: str, stages: list[int], result: Any, instance: PipelineInstance |
         device = instance.stage_to_device[stage]
         here = [s for s, d in enumerate(instance.stage_to_device) if d == device]
         static = sum(entry_at(memory.static, each) for each in here)
-        stored = max(map(Fraction, row_of(numbers.activation, stage))) if numbers else Fraction(1)
+        stored = (
+            max(map(Fraction, row_of(numbers.activation, stage)))
+            if numbers
+            else Fraction(1)
+        )
         rooms.append(int((entry_at(memory.capacity, device) - static) / stored))
         flights.append(_most_in_flight(result, stage))
     room, most = min(rooms), max(flights)
@@ -131,7 +157,9 @@ def _most_in_flight(result: Any, stage: int) -> int:
 def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
     others = list(result.alternatives or ())
     known = [None if each.value is None else float(each.value) for each in others]
-    makespans = ["does not fit" if each.value is None else figure(each.value) for each in others]
+    makespans = [
+        "does not fit" if each.value is None else figure(each.value) for each in others
+    ]
     best = float(result.value or 0)
     modes = [mode if isinstance(mode, str) else "mixed" for mode in result.modes or ()]
     return FittingTable(
@@ -139,7 +167,9 @@ def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
         TableColumn("now", [modes[each.stage] for each in others], is_text=True),
         TableColumn("instead", [each.mode for each in others], is_text=True),
         TableColumn(f"makespan ({unit})", makespans),
-        TableColumn("change", [ABSENT if v is None else percent(v / best - 1) for v in known]),
+        TableColumn(
+            "change", [ABSENT if v is None else percent(v / best - 1) for v in known]
+        ),
         TableColumn("peak", [figure(each.peak) for each in others]),
         caption="What other modes buy, one stage at a time (best found in a moment)",
     )
@@ -167,7 +197,10 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
     sliced = f", {instance.num_slices} slices each" if instance.num_slices > 1 else ""
     yield "micro-batches", f"{instance.num_microbatches}{differ}{sliced}"
     if instance.replicas is not None:
-        yield "replicas", f"{instance.replicas.count}, assignment {instance.replicas.assignment}"
+        yield (
+            "replicas",
+            f"{instance.replicas.count}, assignment {instance.replicas.assignment}",
+        )
     explicit = isinstance(placement, ExplicitPlacement)
     yield "placement", "explicit" if explicit else str(placement)
     yield "backward", "split (I + W)" if instance.times.is_split else "fused (B)"

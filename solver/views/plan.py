@@ -11,11 +11,31 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.studies.plan.result import Configuration, Plan, PlanRow, Range, Rule, Verdict
-from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent, seconds
+from ppsolve.models.studies.plan.result import (
+    Configuration,
+    Plan,
+    PlanRow,
+    Range,
+    Rule,
+    Verdict,
+)
+from ppsolve.solver.views.figures import (
+    ABSENT,
+    counted,
+    figure,
+    figures,
+    percent,
+    seconds,
+)
 from ppsolve.solver.views.line_chart import MOST_SERIES, LineChart, Point, Series
 from ppsolve.solver.views.progress import PER_SECOND
-from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn, indented
+from ppsolve.solver.views.tables import (
+    FactList,
+    Field,
+    FittingTable,
+    TableColumn,
+    indented,
+)
 from ppsolve.solver.views.wording import STATUS_STYLE
 
 # What decided: as it is called in the table, in words, and the count of a plan that is about it.
@@ -23,13 +43,21 @@ RULES = {
     Rule.MEASURED: ("measured", "decided by heuristics", "measured"),
     Rule.SOLVED: ("solved", "decided by the exact solver", "solved"),
     Rule.BOUND: ("bound", "ruled out by bounds", "pruned_by_bound"),
-    Rule.ALLOWED: ("schedules", "not better with the schedules that the request allows", None),
+    Rule.ALLOWED: (
+        "schedules",
+        "not better with the schedules that the request allows",
+        None,
+    ),
     Rule.NOT_APPLICABLE: (
         "not applicable",
         "without a schedule that the request allows",
         "not_applicable",
     ),
-    Rule.SCHEDULES_MEMORY: ("memory", "with schedules beyond the memory", "schedules_memory"),
+    Rule.SCHEDULES_MEMORY: (
+        "memory",
+        "with schedules beyond the memory",
+        "schedules_memory",
+    ),
     Rule.NO_SCHEDULE: ("no schedule", "no schedule", None),
     Rule.LIMIT: ("undecided", "undecided when the limits ended", "undecided"),
     Rule.MEMORY: ("memory", "proved not to fit the memory", "pruned_by_memory"),
@@ -60,13 +88,19 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
     facts = FactList(_facts(plan, verbose=verbose))
     parts: list[RenderableType] = [_title(plan), facts, Text()]
     fitting = [row for row in plan.table if row.lost_by not in BEYOND_MEMORY]
-    shown = list(plan.table) if verbose and top is None else fitting[: 10 if top is None else top]
+    shown = (
+        list(plan.table)
+        if verbose and top is None
+        else fitting[: 10 if top is None else top]
+    )
     if shown:
         parts.append(indented(_ranking(shown, verbose=verbose)))
     if verbose:
         parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
     else:
-        parts += [indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])]
+        parts += [
+            indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])
+        ]
     lacking = [row for row in plan.table if row.lost_by in BEYOND_MEMORY]
     if lacking:
         refusals = _refusals(lacking, None if verbose else 4)
@@ -78,7 +112,9 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
 
 
 def _title(plan: Plan) -> Text:
-    return Text.assemble(f"{plan.request}: ", (plan.status.value, STATUS_STYLE[plan.status]))
+    return Text.assemble(
+        f"{plan.request}: ", (plan.status.value, STATUS_STYLE[plan.status])
+    )
 
 
 def _nothing(plan: Plan) -> str:
@@ -92,7 +128,11 @@ def _nothing(plan: Plan) -> str:
 def in_words(configuration: Configuration) -> str:
     """Return a configuration as a sentence would name it."""
     c = configuration
-    device = "one device" if c.pipeline_depth == 1 else f"pipeline of {c.pipeline_depth} devices"
+    device = (
+        "one device"
+        if c.pipeline_depth == 1
+        else f"pipeline of {c.pipeline_depth} devices"
+    )
     many = f"{c.virtual_stages} {c.placement} stages per device"
     stages = "one stage per device" if c.placement == "linear" else many
     parts = [
@@ -133,13 +173,17 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     else:
         yield "winner", f"none: {_nothing(plan)}"
     counts = plan.counts
-    numbers = ((getattr(counts, name), words) for _, words, name in RULES.values() if name)
+    numbers = (
+        (getattr(counts, name), words) for _, words, name in RULES.values() if name
+    )
     parts = [f"{number:,} {words}" for number, words in numbers if number]
     enumerated = counted(counts.enumerated, "configuration")
     note = " (exhaustive: nothing was pruned by bounds)" if plan.exhaustive else ""
     yield "considered", f"{enumerated}: {', '.join(parts)}{note}"
     if counts.not_formed:
-        reasons = (f"{reason} ({number:,})" for reason, number in counts.not_formed.items())
+        reasons = (
+            f"{reason} ({number:,})" for reason, number in counts.not_formed.items()
+        )
         yield "not formed", ", ".join(reasons)
     ended = "interrupted" if plan.interrupted else "finished"
     yield "stopped", f"{ended} after {seconds(plan.wall_seconds)}"
@@ -153,9 +197,16 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     if winner.layers_per_stage:
         layers = run_lengths(winner.layers_per_stage)
         is_searched = winner.configuration.layer_split == "searched"
-        doubt = "another split may be better" if is_searched else "not proved to be most balanced"
+        doubt = (
+            "another split may be better"
+            if is_searched
+            else "not proved to be most balanced"
+        )
         note = f" ({doubt})" if winner.split_proved is False else ""
-        yield "layers", f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}"
+        yield (
+            "layers",
+            f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}",
+        )
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
         proof = "; proved: no other of the request has more" if is_proved else ""
@@ -165,7 +216,10 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
             yield "besides", f"with any schedule at most {most}"
     if winner.throughput is not None and winner.efficiency is not None:
         throughput = figure(winner.throughput.low)
-        yield "throughput", f"{throughput} {PER_SECOND}, efficiency {percent(winner.efficiency)}"
+        yield (
+            "throughput",
+            f"{throughput} {PER_SECOND}, efficiency {percent(winner.efficiency)}",
+        )
     if winner.step_time is not None:
         yield "step time", _step_time(winner.step_time, plan.time_unit)
     if winner.schedule_by:
@@ -178,7 +232,11 @@ def _step_time(step: Range, unit: str) -> str:
     text = f"{figure(step.high)} {unit}"
     if unit != "s":
         text += f" ({figure(step.high / UNITS_PER_SECOND[unit])} s)"
-    return text if step.low >= step.high else f"{text}, proved: at least {figure(step.low)} {unit}"
+    return (
+        text
+        if step.low >= step.high
+        else f"{text}, proved: at least {figure(step.low)} {unit}"
+    )
 
 
 def run_lengths(layers: Iterable[int]) -> str:
@@ -186,26 +244,40 @@ def run_lengths(layers: Iterable[int]) -> str:
     parts: list[str] = []
     for number, run in groupby(layers):
         length = len(list(run))
-        parts += [f"{number} ({length} times)"] if length >= 3 else [str(number)] * length
+        parts += (
+            [f"{number} ({length} times)"] if length >= 3 else [str(number)] * length
+        )
     return " ".join(parts)
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
-    columns = [feature.column([row.configuration for row in rows]) for feature in FEATURES]
-    shared = {c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1}
+    columns = [
+        feature.column([row.configuration for row in rows]) for feature in FEATURES
+    ]
+    shared = {
+        c.header: c.cells[0] for c in columns if c.cells and len(set(c.cells)) == 1
+    }
     once = {head: words for head, words in SAID_ONCE.items() if head in shared}
     lost = [RULES[row.lost_by][0] if row.lost_by else row.verdict.value for row in rows]
     table = FittingTable(
-        TableColumn("rank", [str(row.rank) for row in rows], expendable=0 if verbose else 4),
+        TableColumn(
+            "rank", [str(row.rank) for row in rows], expendable=0 if verbose else 4
+        ),
         *(column for column in columns if column.header not in once),
         TableColumn("goodput\nreached", [_goodputs(row.goodput)[0] for row in rows]),
-        TableColumn("goodput\nat most", [_goodputs(row.goodput)[1] for row in rows], expendable=2),
+        TableColumn(
+            "goodput\nat most",
+            [_goodputs(row.goodput)[1] for row in rows],
+            expendable=2,
+        ),
         TableColumn("lost by", lost, is_text=True, expendable=3),
         styles=["bold green" if row.verdict is Verdict.WINNER else "" for row in rows],
         caption="Configurations",
     )
     usual = {ABSENT, "1", "none"}
-    said = ", ".join(w.format(shared[h]) for h, w in once.items() if shared[h] not in usual)
+    said = ", ".join(
+        w.format(shared[h]) for h, w in once.items() if shared[h] not in usual
+    )
     return Group(table, Text(f"in all these rows: {said}", "dim")) if said else table
 
 
@@ -213,14 +285,17 @@ FEATURES: tuple[Field[Configuration], ...] = (
     Field("devices x\nreplicas", lambda c: f"{c.pipeline_depth} x {c.replicas}"),
     Field(
         "stages per\ndevice",
-        lambda c: "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}",
+        lambda c: (
+            "1" if c.placement == "linear" else f"{c.virtual_stages} {c.placement}"
+        ),
     ),
     Field("micro-\nbatches", lambda c: f"{c.microbatches} of {c.microbatch_size}"),
     Field("TP", lambda c: str(c.tensor_parallel)),
     Field("recom-\npute", lambda c: c.recompute),
     Field("batch", lambda c: c.batch_size, 5, str),
     Field(
-        "rank\norder", lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT
+        "rank\norder",
+        lambda c: c.rank_order.removesuffix("_first") if _has_ranks(c) else ABSENT,
     ),
     Field("back-\nward", lambda c: c.backward),
     Field("layer\nsplit", lambda c: c.layer_split, 1),
@@ -253,8 +328,12 @@ def _left_out(rest: Sequence[PlanRow]) -> Iterator[str]:
 def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
     """Yield what does not fit the memory, alike rows together, those that lack least first."""
     alike: dict[str, list[PlanRow]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row.memory and row.memory.needed) or math.inf):
-        schedule = f", {row.memory.schedule}" if row.memory and row.memory.schedule else ""
+    for row in sorted(
+        rows, key=lambda row: (row.memory and row.memory.needed) or math.inf
+    ):
+        schedule = (
+            f", {row.memory.schedule}" if row.memory and row.memory.schedule else ""
+        )
         alike[f"{_held_by(row.configuration)}{schedule}"].append(row)
     yield f"{len(rows):,} do not fit the memory:"
     for words, group in islice(alike.items(), most):
@@ -282,7 +361,9 @@ def plan_chart(plan: Plan) -> LineChart | None:
     series: dict[str, list[tuple[int, Range]]] = {}
     for row in sorted(rows, key=lambda row: row.configuration.pipeline_depth):
         batch, depth = row.configuration.batch_size, row.configuration.pipeline_depth
-        name, x = (f"depth {depth}", batch) if by_batch else ("best of each depth", depth)
+        name, x = (
+            (f"depth {depth}", batch) if by_batch else ("best of each depth", depth)
+        )
         assert row.goodput is not None
         series.setdefault(name, []).append((x, row.goodput))
     found = [_series(name, placed) for name, placed in series.items()]

@@ -57,7 +57,9 @@ def run_parts(event: Progress, unit: str) -> Parts:
 def plan_parts(event: PlanProgress) -> Parts:
     """Yield what is examined, best goodput, bound and gap of a plan, each with its style."""
     best = event.best
-    reached, bound = figures(best, event.bound if best is None else max(event.bound, best))
+    reached, bound = figures(
+        best, event.bound if best is None else max(event.bound, best)
+    )
     yield f"{event.examined:,}/{event.enumerated:,}", ""
     if best is not None:
         yield f"best {reached} {PER_SECOND}", "green"
@@ -106,7 +108,9 @@ class PlainLines(Generic[EventT]):
                 _write(self.stream, f"{self.label}{self.words.line(event)}")
 
 
-def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool) -> bool:
+def is_news_of_run(
+    latest: Progress | None, event: Progress, *, everything: bool
+) -> bool:
     """Return True if an event of a run says something new.
 
     `latest`: the event that was told last.
@@ -116,7 +120,9 @@ def is_news_of_run(latest: Progress | None, event: Progress, *, everything: bool
     return latest is None or replace(latest, seconds=event.seconds) != event
 
 
-def is_news_of_plan(latest: PlanProgress | None, event: PlanProgress, *, everything: bool) -> bool:
+def is_news_of_plan(
+    latest: PlanProgress | None, event: PlanProgress, *, everything: bool
+) -> bool:
     """Return True if phase or goodput of a plan change, or much time has passed.
 
     `latest`: the event that was told last.
@@ -130,7 +136,9 @@ def is_news_of_plan(latest: PlanProgress | None, event: PlanProgress, *, everyth
 class LiveLine(Generic[EventT]):
     """The state of a run as one line that is drawn anew several times a second."""
 
-    def __init__(self, title: str, time_limit: float | None, words: EventWords[EventT]) -> None:
+    def __init__(
+        self, title: str, time_limit: float | None, words: EventWords[EventT]
+    ) -> None:
         self._title, self._limit, self._words = title, time_limit, words
         self._began = time.monotonic()
         self._spinner = Spinner("dots")
@@ -155,7 +163,10 @@ class LiveLine(Generic[EventT]):
 
 @contextmanager
 def _shown(
-    live: LiveLine[EventT], plain: Callable[[TextIO], PlainLines[EventT]], *, quiet: bool
+    live: LiveLine[EventT],
+    plain: Callable[[TextIO], PlainLines[EventT]],
+    *,
+    quiet: bool,
 ) -> Iterator[Callable[[EventT], None] | None]:
     console = TerminalConsole(stderr=True)
     if quiet:
@@ -185,16 +196,24 @@ def progress(
     words, is_news = run_words(unit), partial(is_news_of_run, everything=everything)
     head = f"{label}  " if label else ""
     live = LiveLine(label or title, time_limit, words)
-    return _shown(live, lambda stream: PlainLines(stream, words, is_news, head), quiet=quiet)
+    return _shown(
+        live, lambda stream: PlainLines(stream, words, is_news, head), quiet=quiet
+    )
 
 
 def plan_progress(
-    title: str, *, time_limit: float | None, quiet: bool = False, everything: bool = False
+    title: str,
+    *,
+    time_limit: float | None,
+    quiet: bool = False,
+    everything: bool = False,
 ) -> AbstractContextManager[PlanListener | None]:
     """Return a context with the listener of a plan, as `progress` does of a run."""
     is_news = partial(is_news_of_plan, everything=everything)
     live = LiveLine(title, time_limit, PLAN_WORDS)
-    return _shown(live, lambda stream: PlainLines(stream, PLAN_WORDS, is_news), quiet=quiet)
+    return _shown(
+        live, lambda stream: PlainLines(stream, PLAN_WORDS, is_news), quiet=quiet
+    )
 
 
 def tally(records: Iterable[BenchRecord]) -> str:
@@ -215,7 +234,12 @@ def _outcome(record: BenchRecord) -> str:
 
 def own_failures(records: Iterable[BenchRecord]) -> Iterator[str]:
     """Yield in a line each way in which users' heuristics failed, its reason in full."""
-    own = [one for r in records for one in r.heuristics if one.name in r.settings.get("code", ())]
+    own = [
+        one
+        for r in records
+        for one in r.heuristics
+        if one.name in r.settings.get("code", ())
+    ]
     found: dict[tuple[str, ...], list[str]] = {}
     for one in own:
         if one.status is HeuristicStatus.FAILED:
@@ -272,7 +296,9 @@ class TallyProgress:
         )
 
     def _item(self, record: BenchRecord) -> str:
-        place = f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
+        place = (
+            f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
+        )
         if record.failure is not None:
             return f"{place}failed ({record.failure.value}): {record.error}"
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"

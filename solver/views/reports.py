@@ -10,12 +10,25 @@ from statistics import fmean
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.core.result import BoundEntry, HeuristicEntry, HeuristicStatus, Result, Status
+from ppsolve.models.core.result import (
+    BoundEntry,
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    Status,
+)
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views import tables, wording
 from ppsolve.solver.views.drawings import drawing_of
-from ppsolve.solver.views.figures import ABSENT, at_most, figure, figures, percent, seconds
+from ppsolve.solver.views.figures import (
+    ABSENT,
+    at_most,
+    figure,
+    figures,
+    percent,
+    seconds,
+)
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
 
 _RANK = list(wording.ENTRY_STYLE)
@@ -32,14 +45,18 @@ def summary_line(result: Result) -> Text:
     line.append(drawing_of(result.kind).summary(result))
     if result.tick_error:
         unit = result.time_unit
-        line.append(f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)")
+        line.append(
+            f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)"
+        )
     if result.reason:
         line.append(f" ({result.reason})")
     line.append(f", {seconds(result.wall_seconds)}")
     return line
 
 
-def report(result: Result, *, verbose: bool = False, instance: Instance | None = None) -> Group:
+def report(
+    result: Result, *, verbose: bool = False, instance: Instance | None = None
+) -> Group:
     """Return a result: the best schedule, the bound, and every heuristic beside them.
 
     `instance`: gives caps that the result does not repeat.
@@ -97,13 +114,18 @@ def _proof(result: Result) -> Iterator[RenderableType]:
     value, bound = (Field(f"{n} ({unit})", attrgetter(n), 0, figure) for n in names)
     took = Field("took", attrgetter("seconds"), 0, seconds)
     bounds = list(result.bounds)
-    if result.bound is not None and result.bound_by not in {None, *(b.name for b in bounds)}:
+    if result.bound is not None and result.bound_by not in {
+        None,
+        *(b.name for b in bounds),
+    }:
         bounds.append(BoundEntry(name=str(result.bound_by), value=result.bound))
     parts = ("bound", bounds, [value]), ("step", result.steps, [took, value, bound])
     for what, rows, fields in parts:
         if rows:
             fields = [Field(what, attrgetter("name")), *fields]
-            yield tables.indented(tables.table_of(rows, *fields, caption=f"{what.title()}s"))
+            yield tables.indented(
+                tables.table_of(rows, *fields, caption=f"{what.title()}s")
+            )
 
 
 def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:
@@ -115,7 +137,9 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     """Return the outcome of a heuristic in one line, for `--quiet`."""
     line = _headed(entry.name, entry.status, wording.ENTRY_STYLE[entry.status])
     if entry.value is not None:
-        line.append(f" {wording.with_unit(figure(entry.value), entry.value_unit or unit)}")
+        line.append(
+            f" {wording.with_unit(figure(entry.value), entry.value_unit or unit)}"
+        )
     if entry.pattern:
         line.append(f" under {entry.pattern}")
     if entry.reason:
@@ -130,7 +154,10 @@ def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
     note = wording.rounding_note(entry.tick_error, unit, instance)
-    rows = [*drawing.entry_facts(entry, instance), *([("rounding", note)] if note else [])]
+    rows = [
+        *drawing.entry_facts(entry, instance),
+        *([("rounding", note)] if note else []),
+    ]
     return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))
 
 
@@ -149,10 +176,14 @@ def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield from (Text(), part)
 
 
-Pair = tuple[Result, HeuristicEntry]  # a heuristic's entry, and the result that it is in
+Pair = tuple[
+    Result, HeuristicEntry
+]  # a heuristic's entry, and the result that it is in
 
 
-def comparison(results: Sequence[Result], *, fold_names: bool = False) -> RenderableType:
+def comparison(
+    results: Sequence[Result], *, fold_names: bool = False
+) -> RenderableType:
     """Return the table of instances, the table of heuristics and a line of totals."""
     proven = [result for result in results if result.status is Status.OPTIMAL]
     total = sum(result.wall_seconds for result in results)
@@ -166,12 +197,16 @@ def comparison(results: Sequence[Result], *, fold_names: bool = False) -> Render
 
 
 def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
-    names_units = len({result.time_unit for result in results if not _counts(result)}) > 1
+    names_units = (
+        len({result.time_unit for result in results if not _counts(result)}) > 1
+    )
     best, bounds = [], []
     for result in results:
         value, bound = figures(result.value, result.bound)
         is_named = result.value is not None and (names_units or _counts(result))
-        best.append(wording.with_unit(value, wording.unit_of(result)) if is_named else value)
+        best.append(
+            wording.with_unit(value, wording.unit_of(result)) if is_named else value
+        )
         bounds.append(bound)
     fields: tuple[Field[Result], ...] = (
         Field("best heuristic", lambda r: getattr(best_entry(r), "name", ABSENT), 2),
@@ -179,8 +214,12 @@ def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
         Field("time", lambda r: r.wall_seconds, 4, seconds),
     )
     return FittingTable(
-        TableColumn("instance", [r.instance for r in results], is_text=True, wraps=fold_names),
-        TableColumn("status", [r.status.value for r in results], is_text=True, expendable=1),
+        TableColumn(
+            "instance", [r.instance for r in results], is_text=True, wraps=fold_names
+        ),
+        TableColumn(
+            "status", [r.status.value for r in results], is_text=True, expendable=1
+        ),
         TableColumn("best", best),
         TableColumn("bound", bounds, expendable=5),
         TableColumn("gap", [percent(r.gap) for r in results]),
@@ -209,7 +248,9 @@ OTHERS = (
 
 def _heuristics(results: Sequence[Result]) -> RenderableType:
     entries = [(result, entry) for result in results for entry in result.heuristics]
-    tried = {e.name for _, e in entries if e.status is not HeuristicStatus.NOT_APPLICABLE}
+    tried = {
+        e.name for _, e in entries if e.status is not HeuristicStatus.NOT_APPLICABLE
+    }
     shown: dict[str, list[Pair]] = {}
     for result, entry in entries:
         if entry.name in tried:
@@ -225,12 +266,21 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     worst = [percent(max(own, default=None)) for own in gaps]
     return FittingTable(
         TableColumn("heuristic", list(shown), is_text=True),
-        TableColumn("feasible", list(map("{} of {}".format, valid, runs)), expendable=1),
+        TableColumn(
+            "feasible", list(map("{} of {}".format, valid, runs)), expendable=1
+        ),
         *(
-            TableColumn(head, [str(count[status]) for count in counts], expendable=place)
+            TableColumn(
+                head, [str(count[status]) for count in counts], expendable=place
+            )
             for head, status, place in OTHERS
         ),
-        TableColumn("reaches best", [str(sum(r.value == e.value for r, e in p)) for p in feasible]),
-        TableColumn("mean\nover best", [percent(fmean(own) if own else None) for own in gaps]),
+        TableColumn(
+            "reaches best",
+            [str(sum(r.value == e.value for r, e in p)) for p in feasible],
+        ),
+        TableColumn(
+            "mean\nover best", [percent(fmean(own) if own else None) for own in gaps]
+        ),
         TableColumn("worst\nover best", worst, expendable=1),
     )

@@ -27,7 +27,10 @@ class ViewOptions:
     """What of a schedule is drawn."""
 
     links: bool = False  # also draw links and comm streams
-    window: Window = (0, None)  # part of the time axis, in the schedule's unit; `None` is its end
+    window: Window = (
+        0,
+        None,
+    )  # part of the time axis, in the schedule's unit; `None` is its end
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ class ScheduleReport:
         """Return all of it, one below the other."""
         notes = (Text(f" {note}", "dim", overflow="fold") for note in self.notes)
         title = Text(self.title, "bold", overflow="fold")
-        return Group(title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table)
+        return Group(
+            title, self.chart, *notes, Text(), FactList(self.facts), Text(), self.table
+        )
 
 
 COLLECTIVE_KINDS = {*COLLECTIVES, *SYNC_KINDS}
@@ -107,13 +112,16 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
         }
         pairs = zip(pools, metrics.peak_memory, strict=True)
         peaks = {
-            pool.name: peak_text(float(p), float(pool.capacity), pool.unit) for pool, p in pairs
+            pool.name: peak_text(float(p), float(pool.capacity), pool.unit)
+            for pool, p in pairs
         }
     else:
         ratios = {} if source is None else {bubble_name(source): source.bubble_ratio}
         used = (source.peak_memory if source else None) or {}
         peaks = {name: peak_text(amount) for name, amount in used.items()}
-    return {name: ratio(value) for name, value in ratios.items() if value is not None}, peaks
+    return {
+        name: ratio(value) for name, value in ratios.items() if value is not None
+    }, peaks
 
 
 def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str:
@@ -141,7 +149,12 @@ def busy_table(
         Field(head, lambda row: row.name),
         Field("busy", lambda row: row.busy, 0, figure),
         Field("idle", lambda row: makespan - row.busy, 0, figure),
-        Field("busy %", lambda row: row.busy / makespan if makespan else None, 3, "{:.1%}".format),
+        Field(
+            "busy %",
+            lambda row: row.busy / makespan if makespan else None,
+            3,
+            "{:.1%}".format,
+        ),
         Field("first start", _first, 1, figure),
         Field("last end", _last, 2, figure),
         Field("peak memory", lambda row: (peaks or {}).get(row.name), 0, str),

@@ -15,7 +15,9 @@ def stress_report(found: StressReport) -> RenderableType:
     best, *others = found.entries
     ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
     unit = found.time_unit
-    name = TableColumn(f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True)
+    name = TableColumn(
+        f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True
+    )
     fields: tuple[Field[StressEntry], ...] = (
         Field("planned", lambda e: e.planned, 0, figure),
         Field("mean", lambda e: e.mean, 0, figure),
@@ -36,7 +38,9 @@ def _sentence(found: StressReport) -> Text:
         f"{percent(value)}" + ("" if kind == "*" else f" of {kind}")
         for kind, value in found.jitter.items()
     )
-    slow = "".join(f", device {device} x {factor:g}" for device, factor in found.slow.items())
+    slow = "".join(
+        f", device {device} x {factor:g}" for device, factor in found.slow.items()
+    )
     later = best.mean / best.planned - 1 if best.planned else 0.0
     way = "longer" if later >= 0 else "less"
     return Text(

@@ -26,12 +26,16 @@ class TableColumn:
     header: str  # its name, of one or more lines
     cells: Sequence[str] | None = None  # None: the column is left out
     is_text: bool = False  # left-aligned; numbers are right-aligned
-    wraps: bool = False  # long cells are continued on the next line instead of widening the table
+    wraps: bool = (
+        False  # long cells are continued on the next line instead of widening the table
+    )
     # Long cells are cut to what the other columns leave; for one column of a table.
     is_cut: bool = False
     # Columns with the largest number are left out first where space is short; 0 stays.
     expendable: int = 0
-    order: Sequence[float | None] | None = None  # figures by which readers may sort the rows
+    order: Sequence[float | None] | None = (
+        None  # figures by which readers may sort the rows
+    )
 
     @property
     def title(self) -> str:
@@ -44,7 +48,9 @@ class _FoldedText(Text):
 
     def wrap(self, console: Console, width: int, **options: Any) -> Lines:
         rows = rf".{{1,{width}}}(?:(?<=\w[-/_])| |$)|.{{{width}}}"
-        return Text("\n".join(re.findall(rows, self.plain))).wrap(console, width, **options)
+        return Text("\n".join(re.findall(rows, self.plain))).wrap(
+            console, width, **options
+        )
 
 
 class FittingTable:
@@ -56,7 +62,9 @@ class FittingTable:
     def __init__(
         self, *columns: TableColumn, styles: Sequence[str] = (), caption: str = ""
     ) -> None:
-        kept = [(c, list(map(printable, c.cells))) for c in columns if c.cells is not None]
+        kept = [
+            (c, list(map(printable, c.cells))) for c in columns if c.cells is not None
+        ]
         self.columns = [
             replace(c, header=printable_lines(c.header, LONGEST_PART), cells=cells)
             for c, cells in kept
@@ -65,10 +73,14 @@ class FittingTable:
         self.styles = styles or [""] * len(self.rows)
         self.caption = caption  # on pages
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
         """Yield the table with the columns that fit."""
         shown = self._shown(options.max_width)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold"
+        )
         for number in shown:
             column = self.columns[number]
             table.add_column(
@@ -83,7 +95,11 @@ class FittingTable:
         yield table
         hidden = [n for n in range(len(self.columns)) if n not in shown]
         if hidden:
-            room = console.width - options.max_width + self._width(range(len(self.columns)))
+            room = (
+                console.width
+                - options.max_width
+                + self._width(range(len(self.columns)))
+            )
             wider = console.wider if isinstance(console, TerminalConsole) else WIDER
             names = ", ".join(self.columns[number].title for number in hidden)
             text = f"left out: {names} ({wider.format(room)} shows all)"
@@ -163,13 +179,18 @@ class Field(Generic[Row]):
 
 
 def table_of(
-    rows: Sequence[Row], *fields: Field[Row], styles: Sequence[str] = (), caption: str = ""
+    rows: Sequence[Row],
+    *fields: Field[Row],
+    styles: Sequence[str] = (),
+    caption: str = "",
 ) -> FittingTable:
     """Return a table with a row for each of some things.
 
     `styles`: one for each row, or none.
     """
-    return FittingTable(*(f.column(rows) for f in fields), styles=styles, caption=caption)
+    return FittingTable(
+        *(f.column(rows) for f in fields), styles=styles, caption=caption
+    )
 
 
 def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:

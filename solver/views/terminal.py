@@ -27,7 +27,9 @@ class TerminalConsole(Console):
     """
 
     def __init__(self, *, width: int | None = None, stderr: bool = False) -> None:
-        super().__init__(width=width, stderr=stderr, highlight=False, emoji=False, markup=False)
+        super().__init__(
+            width=width, stderr=stderr, highlight=False, emoji=False, markup=False
+        )
         # Where the width is given, the environment does not change it.
         self.wider = WIDER if width is None else "--width {}"
         if self.width > MAX_WIDTH:

@@ -12,7 +12,14 @@ from rich.console import ConsoleOptions
 from rich.style import Style
 from rich.text import Text
 
-from ppsolve.solver.views.chart import AmountCurve, Chart, ColumnRun, Row, columns, has_chunks
+from ppsolve.solver.views.chart import (
+    AmountCurve,
+    Chart,
+    ColumnRun,
+    Row,
+    columns,
+    has_chunks,
+)
 from ppsolve.solver.views.colours import WAIT_KIND, look_of
 from ppsolve.solver.views.figures import compact, figure, shorten
 
@@ -42,7 +49,9 @@ class Axis:
     def column_of(self, time: float) -> int:
         """Return the column in which `time` begins."""
         first, last = self.window
-        return round((time - first) / (last - first) * self.width) if last > first else 0
+        return (
+            round((time - first) / (last - first) * self.width) if last > first else 0
+        )
 
     def numbers(self, indent: int) -> Text:
         """Return the line above a chart that says where which iteration begins."""
@@ -50,14 +59,18 @@ class Axis:
         ends = [*self.iterations[1:], math.inf]
         shown = (
             (self.column_of(max(start, first)), str(number))
-            for number, (start, end) in enumerate(zip(self.iterations, ends, strict=False))
+            for number, (start, end) in enumerate(
+                zip(self.iterations, ends, strict=False)
+            )
             if end > first and start < last
         )
         labels, _ = self._placed(shown, gap=1)
         head = "iteration"[: indent - 1].rjust(indent - 1) + " "
         return Text(head + labels, "dim", no_wrap=True, overflow="crop")
 
-    def _placed(self, labels: Iterable[tuple[int, str]], gap: int) -> tuple[str, list[int]]:
+    def _placed(
+        self, labels: Iterable[tuple[int, str]], gap: int
+    ) -> tuple[str, list[int]]:
         line, columns = "", []
         for column, text in labels:
             room = len(line) + gap if line else 0
@@ -74,7 +87,9 @@ class Axis:
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
-        text, columns = self._placed(((self.column_of(t), figure(t)) for t in ticks), gap=2)
+        text, columns = self._placed(
+            ((self.column_of(t), figure(t)) for t in ticks), gap=2
+        )
         marks = [line] * self.width
         for start in self.iterations[1:]:
             if self.window[0] < start < self.window[1]:
@@ -82,7 +97,9 @@ class Axis:
         for column in columns:
             marks[column] = tick
         text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
-        yield Text(" " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop")
+        yield Text(
+            " " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop"
+        )
         yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
 
 
@@ -105,7 +122,9 @@ def round_step(most: float, wanted: int) -> float:
     if most < 1e-12:
         return 0.0
     power = 10.0 ** math.floor(math.log10(most / wanted))
-    factor = next(f for f in (1, 2, 5, 10, 20) if power * f * wanted >= most * (1 - 1e-9))
+    factor = next(
+        f for f in (1, 2, 5, 10, 20) if power * f * wanted >= most * (1 - 1e-9)
+    )
     return float(f"{power * factor:.12g}")
 
 
@@ -116,7 +135,9 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     """
     plain, room = options.ascii_only, options.max_width
     names = [shorten(row.name, LAYOUT.name) for row in chart.rows]
-    gutter = max((len(name) for name in [*names, *(c.name for c in chart.curves)]), default=0)
+    gutter = max(
+        (len(name) for name in [*names, *(c.name for c in chart.curves)]), default=0
+    )
     shows_share = room - gutter - 7 >= LAYOUT.least_chart
     width = max(room - gutter - 2 - (5 if shows_share else 0), 1)
     axis = Axis(chart.window, width, chart.iterations)
@@ -139,7 +160,9 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
     yield from _legend(chart, width, room, plain=plain)
 
 
-def blocks(curve: AmountCurve, window: tuple[float, float], width: int, *, plain: bool) -> str:
+def blocks(
+    curve: AmountCurve, window: tuple[float, float], width: int, *, plain: bool
+) -> str:
     """Return a curve as blocks (digits if `plain`), full height at its largest amount.
 
     `plain`: use no character beyond ASCII.
@@ -182,7 +205,9 @@ def _hint(chart: Chart, width: int) -> str | None:
     if not 0 < typical * width < last - first:
         return None
     ends = (first, first + typical * width / LAYOUT.readable)
-    shown = " --to ".join(format_float_positional(float(f"{time:.2g}"), trim="-") for time in ends)
+    shown = " --to ".join(
+        format_float_positional(float(f"{time:.2g}"), trim="-") for time in ends
+    )
     return f"ops are narrower than columns; --from {shown} draws a part with names"
 
 
@@ -206,7 +231,9 @@ def _draw(line: Text, row: Row, axis: Axis, *, plain: bool) -> None:
         known = max(axis.column_of(row.end), 0)
     at = 0
     for cell in columns(row.bars, first, last, axis.width):
-        blank = min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
+        blank = (
+            min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
+        )
         line.append(*_drawn(ColumnRun(cell.bar, cell.width - blank), plain=plain))
         line.append(" " * blank)
         at += cell.width

@@ -25,14 +25,18 @@ def what_if_report(found: WhatIf) -> RenderableType:
     gain = "gain per\nmicro-\nbatch" if _varies(found) else "gain"
     table = FittingTable(
         TableColumn("change", [_name(row) for row in rows], is_text=True, wraps=True),
-        TableColumn(value, list(map(value_cell, rows)), order=[row.value for row in rows]),
+        TableColumn(
+            value, list(map(value_cell, rows)), order=[row.value for row in rows]
+        ),
         TableColumn("bound", [figure(row.bound) for row in rows], expendable=1),
         TableColumn("gap", [proof_cell(row) for row in rows]),
         TableColumn("peak\nmemory", peaks),
         TableColumn(gain, list(map(percent, gains)), order=gains),
         styles=["bold" if row is best else "" for row in rows],
     )
-    notes = [Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason]
+    notes = [
+        Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason
+    ]
     parts = [Text(), *notes] if notes else []
     return Group(what_if_line(found), Text(), table, *parts)
 

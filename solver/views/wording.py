@@ -43,7 +43,9 @@ def bubble_name(found: Result | HeuristicEntry) -> str:
     return "bubble ratio of device span" if is_of_span else "bubble ratio"
 
 
-def rounding_note(error: float | None, unit: str, instance: Instance | None = None) -> str | None:
+def rounding_note(
+    error: float | None, unit: str, instance: Instance | None = None
+) -> str | None:
     """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
 
     `error`: time by which the optimum on ticks may exceed that of the given times.
@@ -64,4 +66,8 @@ def with_unit(text: str, unit: str) -> str:
 
     `text`, `unit`: no unit leaves the figure alone.
     """
-    return f"{text} iteration" if (text, unit) == ("1", ITERATIONS) else f"{text} {unit}".rstrip()
+    return (
+        f"{text} iteration"
+        if (text, unit) == ("1", ITERATIONS)
+        else f"{text} {unit}".rstrip()
+    )

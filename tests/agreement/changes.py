@@ -74,7 +74,9 @@ def with_placement_listed(document: Document) -> Document:
     return listed
 
 
-def with_devices_renamed(document: Document, rename: Callable[[int, int], int]) -> Document:
+def with_devices_renamed(
+    document: Document, rename: Callable[[int, int], int]
+) -> Document:
     """Return a pipeline whose devices have other numbers, `rename` of the old one and the count."""
     count = document["num_devices"]
     new = [rename(device, count) for device in range(count)]
@@ -117,7 +119,9 @@ def reversed_in_time(document: Document) -> Document:
         offload["out"], offload["back"] = offload["back"], offload["out"]
     if "overlap" in document:
         block_times = document["overlap"]["time"]
-        swapped["overlap"]["time"] = [list(row) for row in zip(*block_times, strict=True)]
+        swapped["overlap"]["time"] = [
+            list(row) for row in zip(*block_times, strict=True)
+        ]
     return swapped
 
 
@@ -134,7 +138,8 @@ def listed_by_microbatch(document: Document) -> Document:
 def with_microbatches(document: Document, numbers: Sequence[int]) -> Document:
     """Return a pipeline of some of the micro-batches, each of which has times of its own."""
     times = {
-        kind: [_picked(row, numbers) for row in rows] for kind, rows in document["times"].items()
+        kind: [_picked(row, numbers) for row in rows]
+        for kind, rows in document["times"].items()
     }
     return document | {"num_microbatches": len(numbers), "times": times}
 
@@ -152,7 +157,13 @@ def with_ops_shuffled(document: Document) -> Document:
     return shuffled
 
 
-IDLE_PARTS = ("one slice", "one step", "one replica", "no pair fused", "a job of no time")
+IDLE_PARTS = (
+    "one slice",
+    "one step",
+    "one replica",
+    "no pair fused",
+    "a job of no time",
+)
 """Parts of which no schedule makes use, see `with_idle_parts`."""
 
 

@@ -51,7 +51,9 @@ def pipeline(
         if devices * chunks * microbatches * (3 if is_split else 2) <= most_ops:
             break
     kinds = (
-        ["forward", "backward_input", "backward_weight"] if is_split else ["forward", "backward"]
+        ["forward", "backward_input", "backward_weight"]
+        if is_split
+        else ["forward", "backward"]
     )
     document: Document = {
         "kind": "pipeline",
@@ -79,7 +81,10 @@ def _times(draw: Random, stages: int, zero: float) -> Any:
 def _latency(draw: Random, devices: int) -> Any:
     if draw.random() < 0.6:
         return draw.choice([1, 2, 0.5])
-    return [[0 if a == b else draw.randint(0, 4) for b in range(devices)] for a in range(devices)]
+    return [
+        [0 if a == b else draw.randint(0, 4) for b in range(devices)]
+        for a in range(devices)
+    ]
 
 
 def memory(draw: Random, document: Document) -> Document:
@@ -94,7 +99,9 @@ def memory(draw: Random, document: Document) -> Document:
     capacity = least * draw.choice([0.75, 1, 1, 1.25, 1.25, 1.5, 2, 3])
     drawn: Document = {"capacity": capacity, "activation": activation}
     if draw.random() < 0.2:
-        drawn["capacity"] = [capacity * draw.choice([1, 1, 1.5]) for _ in range(devices)]
+        drawn["capacity"] = [
+            capacity * draw.choice([1, 1, 1.5]) for _ in range(devices)
+        ]
     if is_split(document) and draw.random() < 0.6:
         drawn["released_by_backward_weight"] = draw.choice([0, 0.25, 0.5, 1])
     if draw.random() < 0.2:
@@ -136,7 +143,9 @@ def links(draw: Random, document: Document) -> None:
     }
 
 
-def modes(draw: Random, document: Document, decide: Any = "stage", place: Any = None) -> None:
+def modes(
+    draw: Random, document: Document, decide: Any = "stage", place: Any = None
+) -> None:
     """Add a mode to recompute, or copies to the host where no `place` to recompute is asked."""
     if place is None and draw.random() < 0.35:
         copies(draw, document, decide)
@@ -190,13 +199,17 @@ def decided(document: Document, decide: Any) -> Document:
 
 def blocks(draw: Random, document: Document) -> None:
     """Let pairs of forwards and backwards run as one op, in some 60 to 110 % of their time."""
-    times = {kind: by_stage(document, entry) for kind, entry in document["times"].items()}
+    times = {
+        kind: by_stage(document, entry) for kind, entry in document["times"].items()
+    }
     forward, *backwards = times.values()
     both = [sum(parts) for parts in zip(*backwards, strict=True)]
     document["overlap"] = {
         "time": [
             [
-                None if draw.random() < 0.1 else max(1, round((f + b) * draw.uniform(0.6, 1.1)))
+                None
+                if draw.random() < 0.1
+                else max(1, round((f + b) * draw.uniform(0.6, 1.1)))
                 for b in both
             ]
             for f in forward
@@ -229,13 +242,16 @@ def slices(draw: Random, document: Document) -> None:
     document["slices"] = 2
     for kind, entry in document["times"].items():
         document["times"][kind] = [
-            [time, max(0, time + draw.randint(-2, 3))] for time in by_stage(document, entry)
+            [time, max(0, time + draw.randint(-2, 3))]
+            for time in by_stage(document, entry)
         ]
 
 
 def collectives(draw: Random, document: Document) -> None:
     """Put a collective between the two halves of each forward."""
-    document["collectives"] = {"forward": {"pieces": [1, 1], "alltoall": [draw.randint(1, 4), 0]}}
+    document["collectives"] = {
+        "forward": {"pieces": [1, 1], "alltoall": [draw.randint(1, 4), 0]}
+    }
 
 
 Part = Callable[[Random, Document], None]

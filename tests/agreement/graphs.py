@@ -86,7 +86,9 @@ class PipelineAsGraph:
         activation = by_stage(self.document, self.memory["activation"])[stage]
         forward, backward = self.ops[f"F{end}"], self.ops[f"{self.backward}{end}"]
         forward["acquire"][pool] = activation
-        share = by_stage(self.document, self.memory.get("released_by_backward_weight", 1))[stage]
+        share = by_stage(
+            self.document, self.memory.get("released_by_backward_weight", 1)
+        )[stage]
         late = activation * share if is_split(self.document) else 0
         backward["release_at_end"][pool] = activation - late
         if is_split(self.document):
@@ -117,8 +119,12 @@ class PipelineAsGraph:
     def _copy(self, stage: int, end: str, pool: str) -> None:
         part, device = self.memory["offload"], self.devices[stage]
         way_back = f"back{device}" if part["duplex"] else f"out{device}"
-        out = self._op(f"O{end}", by_stage(self.document, part["out"])[stage], f"out{device}")
-        back = self._op(f"L{end}", by_stage(self.document, part["back"])[stage], way_back)
+        out = self._op(
+            f"O{end}", by_stage(self.document, part["out"])[stage], f"out{device}"
+        )
+        back = self._op(
+            f"L{end}", by_stage(self.document, part["back"])[stage], way_back
+        )
         amount = by_stage(self.document, part["amount"])[stage]
         out["release_at_end"][pool] = amount
         back["acquire"][pool] = amount
@@ -130,11 +136,16 @@ class PipelineAsGraph:
         count, device = self.document["num_microbatches"], self.devices[stage]
         kind = "W" if is_split(self.document) else "B"
         last = [f"{kind}{stage}.{microbatch}" for microbatch in range(count)]
-        for field, resource in (("allreduce", f"comm{device}"), ("optimizer", f"compute{device}")):
+        for field, resource in (
+            ("allreduce", f"comm{device}"),
+            ("optimizer", f"compute{device}"),
+        ):
             if field not in self.document:
                 continue
             name = f"{field}{stage}"
-            self._op(name, by_stage(self.document, self.document[field])[stage], resource)
+            self._op(
+                name, by_stage(self.document, self.document[field])[stage], resource
+            )
             for op in last:
                 self._edge(op, name)
             last = [name]
@@ -143,7 +154,9 @@ class PipelineAsGraph:
         here, there = f"{stage}.{microbatch}", f"{stage + 1}.{microbatch}"
         a, b = self.devices[stage], self.devices[stage + 1]
         self._edge(f"F{here}", f"F{there}", self._latency(a, b))
-        self._edge(f"{self.backward}{there}", f"{self.backward}{here}", self._latency(b, a))
+        self._edge(
+            f"{self.backward}{there}", f"{self.backward}{here}", self._latency(b, a)
+        )
 
     def _latency(self, sender: int, receiver: int) -> Any:
         latency = self.document.get("p2p", {}).get("latency", 0)
@@ -159,8 +172,12 @@ class PipelineAsGraph:
         return [
             {
                 "name": f"memory{device}",
-                "capacity": capacity[device] if isinstance(capacity, list) else capacity,
-                "initial": sum(s for s, d in zip(static, self.devices, strict=True) if d == device),
+                "capacity": capacity[device]
+                if isinstance(capacity, list)
+                else capacity,
+                "initial": sum(
+                    s for s, d in zip(static, self.devices, strict=True) if d == device
+                ),
             }
             for device in range(count)
         ]

@@ -42,18 +42,28 @@ def _make_blocks(draw: Random, layers: list[Document]) -> None:
         end["state_bytes"] = draw.choice([0, 1, 3])
 
 
-def _request(draw: Random, layers: int, devices: int, *, is_split: bool = False) -> Document:
+def _request(
+    draw: Random, layers: int, devices: int, *, is_split: bool = False
+) -> Document:
     count = draw.randint(1, 4)
     profile = [_layer(draw, is_split=is_split) for _ in range(layers)]
     if draw.random() < 0.5:
         _make_blocks(draw, profile)
-    share = sum(layer["activation_bytes"] + layer["state_bytes"] for layer in profile) / devices
+    share = (
+        sum(layer["activation_bytes"] + layer["state_bytes"] for layer in profile)
+        / devices
+    )
     cluster: Document = {
         "devices_per_node": devices,
-        "within_node": {"latency": draw.choice([0, 1]), "bandwidth": draw.choice([1, 2])},
+        "within_node": {
+            "latency": draw.choice([0, 1]),
+            "bandwidth": draw.choice([1, 2]),
+        },
     }
     if draw.random() < 0.8:
-        cluster["memory"] = max(1, round(share * draw.choice([0.75, 1, 1.25, 1.25, 1.5, 2, 3])))
+        cluster["memory"] = max(
+            1, round(share * draw.choice([0.75, 1, 1.25, 1.25, 1.5, 2, 3]))
+        )
     return {
         "kind": "plan",
         "model": {"microbatch_sizes": [1], "layers": profile},
@@ -82,7 +92,8 @@ def _recomputed(draw: Random) -> Document:
     """Draw a request that may recompute, where memory is short or not."""
     request = _several_splits(draw)
     layers = [
-        layer | {"backward": layer["backward"] + layer["forward"], "activation_bytes": 0.5}
+        layer
+        | {"backward": layer["backward"] + layer["forward"], "activation_bytes": 0.5}
         for layer in request["model"]["layers"]
     ]
     request["variants"] = [request["model"] | {"recompute": "full", "layers": layers}]
@@ -103,13 +114,20 @@ def _looped(draw: Random) -> Document:
 
 def _interleaved(draw: Random) -> Document:
     request = _request(draw, draw.randint(4, 6), 2)
-    request["search"] |= {"placements": ["interleaved"], "microbatches": [draw.randint(2, 6)]}
+    request["search"] |= {
+        "placements": ["interleaved"],
+        "microbatches": [draw.randint(2, 6)],
+    }
     request["goodput"]["init_batch_size"] = request["search"]["microbatches"][0]
     return request
 
 
 def _plan(request: Document, **options: Any) -> ppsolve.Plan:
-    search = {name: options.pop(name) for name in ("schedules", "placements") if name in options}
+    search = {
+        name: options.pop(name)
+        for name in ("schedules", "placements")
+        if name in options
+    }
     document = request | {"search": request["search"] | search}
     return ppsolve.plan(ppsolve.PlanRequest.parse(document), **(LIMITS | options))
 
@@ -168,7 +186,8 @@ def profiles_of(request: Document) -> list[Document]:
     """Return the requests of one profile each."""
     profiles = [request["model"], *request.get("variants", ())]
     return [
-        {name: entry for name, entry in request.items() if name != "variants"} | {"model": profile}
+        {name: entry for name, entry in request.items() if name != "variants"}
+        | {"model": profile}
         for profile in profiles
     ]
 
@@ -210,11 +229,20 @@ def _pipeline(request: Document, placement: str, boundaries: list[int]) -> Docum
     return document
 
 
-def _latencies(request: Document, stages: list[list[Document]], placement: str) -> list[list[Any]]:
+def _latencies(
+    request: Document, stages: list[list[Document]], placement: str
+) -> list[list[Any]]:
     # The largest tensor between two devices decides for both directions, as docs/planning.md says.
-    link, devices = request["cluster"]["within_node"], request["cluster"]["devices_per_node"]
+    link, devices = (
+        request["cluster"]["within_node"],
+        request["cluster"]["devices_per_node"],
+    )
     row = list(range(devices))
-    order = row if placement == "linear" else [*row, *(row[::-1] if placement == "vshape" else row)]
+    order = (
+        row
+        if placement == "linear"
+        else [*row, *(row[::-1] if placement == "vshape" else row)]
+    )
     latency: list[list[Any]] = [[0] * devices for _ in row]
     for (a, b), stage in zip(pairwise(order), stages, strict=False):
         if a != b:
@@ -240,7 +268,9 @@ def _simulated(request: Document, heuristic: str) -> Claim:
 
 def _each_placement(request: Document, **options: Any) -> Claim:
     placements = request["search"]["placements"]
-    return best_of(planned(request, placements=[name], **options) for name in placements)
+    return best_of(
+        planned(request, placements=[name], **options) for name in placements
+    )
 
 
 ONE_STAGE_A_RANK = {
@@ -261,13 +291,21 @@ PLANS = (
     Question(
         "plan of one configuration",
         _one_configuration,
-        {"plan": planned, "exhaustive": partial(planned, exhaustive=True), "pipeline": every_split},
+        {
+            "plan": planned,
+            "exhaustive": partial(planned, exhaustive=True),
+            "pipeline": every_split,
+        },
         count=12,
     ),
     Question(
         "plan of all splits",
         _several_splits,
-        {"plan": planned, "exhaustive": partial(planned, exhaustive=True), "splits": every_split},
+        {
+            "plan": planned,
+            "exhaustive": partial(planned, exhaustive=True),
+            "splits": every_split,
+        },
         count=8,
     ),
     Question(
@@ -277,7 +315,9 @@ PLANS = (
         count=6,
     ),
     Question("plan for a runtime", _several_splits, ONE_STAGE_A_RANK, count=16),
-    Question("plan that recomputes for a runtime", _recomputed, ONE_STAGE_A_RANK, count=16),
+    Question(
+        "plan that recomputes for a runtime", _recomputed, ONE_STAGE_A_RANK, count=16
+    ),
     Question(
         "plan of placements for a runtime",
         _looped,

@@ -25,7 +25,9 @@ class Question:
     draw: Callable[[Random], Any]
     ways: Mapping[str, Way]
     count: int  # cases of the default seed
-    is_same: bool = False  # whether the ways give the same figures, not only claims that agree
+    is_same: bool = (
+        False  # whether the ways give the same figures, not only claims that agree
+    )
 
     def case(self, number: int, seed: int = 0) -> Any:
         """Return a case, the same for the same numbers."""
@@ -34,7 +36,9 @@ class Question:
     def disagreements(self, case: Any) -> list[str]:
         """Return what two ways say of a case that cannot both be true, or is not the same."""
         answers = {name: way(case) for name, way in self.ways.items()}
-        claims = {name: answer for name, answer in answers.items() if answer is not None}
+        claims = {
+            name: answer for name, answer in answers.items() if answer is not None
+        }
         return differences(claims) if self.is_same else contradictions(claims)
 
 

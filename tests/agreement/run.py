@@ -29,8 +29,12 @@ def ask(question: Question, count: int, seed: int) -> int:
 def main() -> int:
     """Return 1 where two ways disagree."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="of the cases; 0 is that of pytest")
-    parser.add_argument("--times", type=float, default=1, help="so many times as many cases")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the cases; 0 is that of pytest"
+    )
+    parser.add_argument(
+        "--times", type=float, default=1, help="so many times as many cases"
+    )
     parser.add_argument("questions", nargs="*", help="names of questions [all]")
     options = parser.parse_args()
     total = 0

@@ -30,7 +30,9 @@ def _one_stage_a_rank(draw: Random) -> Document:
 
 def _several_stages_a_rank(draw: Random) -> Document:
     while True:
-        document = draws.pipeline(draw, placements=("interleaved",), split=False, most_ops=40)
+        document = draws.pipeline(
+            draw, placements=("interleaved",), split=False, most_ops=40
+        )
         if 1 < document["num_devices"] <= document["num_microbatches"]:
             return document
 
@@ -67,8 +69,14 @@ def _with_whole_backwards(document: Document) -> Document:
     times = document["times"]
     if "backward" in times:
         return document
-    parts = [draws.by_stage(document, times[f"backward_{part}"]) for part in ("input", "weight")]
-    whole = {"forward": times["forward"], "backward": [i + w for i, w in zip(*parts, strict=True)]}
+    parts = [
+        draws.by_stage(document, times[f"backward_{part}"])
+        for part in ("input", "weight")
+    ]
+    whole = {
+        "forward": times["forward"],
+        "backward": [i + w for i, w in zip(*parts, strict=True)],
+    }
     return document | {"times": whole}
 
 
@@ -83,18 +91,23 @@ def _simulated(document: Document, name: str, **options: Any) -> Claim:
 def _every_group(document: Document) -> Claim:
     ranks, count = document["num_devices"], document["num_microbatches"]
     sizes = [size for size in range(ranks, count + 1) if not 0 < count % size < ranks]
-    return best_of(_simulated(document, "interleaved-1f1b", group_size=size) for size in sizes)
+    return best_of(
+        _simulated(document, "interleaved-1f1b", group_size=size) for size in sizes
+    )
 
 
 def _each_mode_for_all(document: Document) -> Claim:
     stages = draws.num_stages(document)
     lists = [[name] * stages for name in draws.mode_names(document)]
     return best_of(
-        solved(draws.decided(document, modes), runtime="megatron", time_limit=0) for modes in lists
+        solved(draws.decided(document, modes), runtime="megatron", time_limit=0)
+        for modes in lists
     )
 
 
-def _replayed(document: Document, form: Format, runtime: str | None = "torch") -> Claim | None:
+def _replayed(
+    document: Document, form: Format, runtime: str | None = "torch"
+) -> Claim | None:
     """Return what the exported file of the best schedule takes; None where there is none."""
     instance = ppsolve.parse_instance(document)
     assert isinstance(instance, PipelineInstance)

@@ -65,7 +65,9 @@ def _quick_case(draw: Random) -> Document:
     document = draws.pipeline(draw, most_ops=60, most_microbatches=7)
     if "memory" in document and draw.random() < 0.1:
         tiny, room = draw.choice([1e-7, 1e-3]), document["memory"]["capacity"]
-        document["memory"]["capacity"] = min(room) * tiny if isinstance(room, list) else room * tiny
+        document["memory"]["capacity"] = (
+            min(room) * tiny if isinstance(room, list) else room * tiny
+        )
     return changes.times_scaled(document, draw.choice([1, 1, 0.7, 1.3]))
 
 
@@ -84,7 +86,8 @@ def _quick_arrays(document: Document, *, rows: int) -> Claim:
     forward = [draws.by_stage(document, document["times"]["forward"])] * rows
     answers = ppsolve.quick(ppsolve.parse_instance(document), forward=forward)
     claims = {
-        _between(bound, value) for bound, value in zip(answers.bound, answers.value, strict=True)
+        _between(bound, value)
+        for bound, value in zip(answers.bound, answers.value, strict=True)
     }
     assert len(claims) == 1
     return claims.pop()

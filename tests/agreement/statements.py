@@ -93,7 +93,10 @@ def _shared_by_two(document: Document) -> Claim:
 def _assignments(document: Document) -> list[list[list[int]]]:
     """Return every way to share micro-batches between two replicas, the first has number 0."""
     count = document["num_microbatches"]
-    rest = [[k for k in range(1, count) if mask >> (k - 1) & 1] for mask in range(1, 2**count // 2)]
+    rest = [
+        [k for k in range(1, count) if mask >> (k - 1) & 1]
+        for mask in range(1, 2**count // 2)
+    ]
     return [[sorted(set(range(count)) - set(second)), second] for second in rest]
 
 
@@ -107,7 +110,9 @@ def _every_assignment(document: Document) -> Claim:
 
 def _each_replica_alone(document: Document) -> Claim:
     return best_of(
-        worst_of(solved(changes.with_microbatches(document, numbers)) for numbers in members)
+        worst_of(
+            solved(changes.with_microbatches(document, numbers)) for numbers in members
+        )
         for members in _assignments(document)
     )
 
@@ -136,7 +141,9 @@ def _without_lengths(document: Document) -> Claim:
         return sum(terms_of) + terms["constant"]
 
     times = {
-        kind: [[cost(terms, length) for length in document["lengths"]] for terms in stages]
+        kind: [
+            [cost(terms, length) for length in document["lengths"]] for terms in stages
+        ]
         for kind, stages in document["times"].items()
     }
     rest = {name: entry for name, entry in document.items() if name != "lengths"}
@@ -146,7 +153,9 @@ def _without_lengths(document: Document) -> Claim:
 def _a_layer_for_each_stage(draw: Random) -> Document:
     stages, is_split = draw.randint(2, 3), draw.random() < 0.5
     kinds = (
-        ("forward", "backward_input", "backward_weight") if is_split else ("forward", "backward")
+        ("forward", "backward_input", "backward_weight")
+        if is_split
+        else ("forward", "backward")
     )
     layers = {
         name: {kind: draw.randint(1, 6) for kind in kinds}
@@ -172,7 +181,9 @@ def _a_recomputed_layer_for_each_stage(draw: Random) -> Document:
     for name in ("first", "last"):
         document["layers"][name]["activation"] = 0
     held = document["layers"]["body"]["activation"] * draw.choice([0, 0.25, 0.5])
-    document["layers"]["recompute"] = [{"name": "full", "time": draw.randint(1, 3), "held": held}]
+    document["layers"]["recompute"] = [
+        {"name": "full", "time": draw.randint(1, 3), "held": held}
+    ]
     return document
 
 
@@ -186,7 +197,9 @@ def _shared_out(document: Document) -> Document:
         amounts[-1] += layers["last"].get(field, 0)
         return amounts
 
-    kinds = [kind for kind in layers["body"] if kind.startswith(("forward", "backward"))]
+    kinds = [
+        kind for kind in layers["body"] if kind.startswith(("forward", "backward"))
+    ]
     pipeline = {name: entry for name, entry in document.items() if name != "layers"}
     pipeline["times"] = {kind: sums(kind) for kind in kinds}
     amounts = {"activation": sums("activation"), "static": sums("static")}
@@ -217,7 +230,8 @@ def _stages_that_recompute(document: Document) -> Claim:
         return pipeline
 
     return best_of(
-        solved(recomputing(chosen)) for chosen in product([False, True], repeat=len(stages))
+        solved(recomputing(chosen))
+        for chosen in product([False, True], repeat=len(stages))
     )
 
 

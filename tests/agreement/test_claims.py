@@ -6,13 +6,22 @@ import math
 from fractions import Fraction
 
 from ppsolve.models.core.result import Status
-from tests.agreement.claims import Claim, best_of, claim, contradictions, differences, worst_of
+from tests.agreement.claims import (
+    Claim,
+    best_of,
+    claim,
+    contradictions,
+    differences,
+    worst_of,
+)
 
 
 def test_two_optima_contradict_each_other_where_they_differ() -> None:
     seven, eight = claim(Status.OPTIMAL, 7, 7), claim(Status.OPTIMAL, 8, 8)
     assert contradictions({"a": seven, "b": seven}) == []
-    assert contradictions({"a": seven, "b": eight}) == ["b: optimal 8, but a: optimal 7"]
+    assert contradictions({"a": seven, "b": eight}) == [
+        "b: optimal 8, but a: optimal 7"
+    ]
 
 
 def test_a_bound_contradicts_smaller_values_only() -> None:
@@ -47,7 +56,9 @@ def test_what_ends_last_is_at_least_each_bound() -> None:
 def test_ways_of_the_same_figures_differ_by_open_gaps_too() -> None:
     open_gap, closed = claim(Status.FEASIBLE, 9, 7), claim(Status.OPTIMAL, 9, 9)
     assert contradictions({"a": open_gap, "b": closed}) == []
-    assert differences({"a": open_gap, "b": closed}) == ["a: between 7 and 9, but b: optimal 9"]
+    assert differences({"a": open_gap, "b": closed}) == [
+        "a: between 7 and 9, but b: optimal 9"
+    ]
 
 
 def test_smaller_values_are_divided_as_fractions() -> None:

@@ -26,7 +26,9 @@ def _one_microbatch_more(draw: Random, document: Document) -> tuple[str, Documen
 def _larger_capacity(draw: Random, document: Document) -> tuple[str, Document]:
     document.setdefault("memory", draws.memory(draw, document))
     capacity = float(max(np.atleast_1d(document["memory"]["capacity"]))) + 1
-    return str(capacity), document | {"memory": document["memory"] | {"capacity": capacity}}
+    return str(capacity), document | {
+        "memory": document["memory"] | {"capacity": capacity}
+    }
 
 
 def _slower_transfers(draw: Random, document: Document) -> tuple[str, Document]:
@@ -38,7 +40,9 @@ def _slower_transfers(draw: Random, document: Document) -> tuple[str, Document]:
 def _slow_device(draw: Random, document: Document) -> tuple[str, Document]:
     factors = [1.5 if device == 0 else 1 for device in devices_of(document)]
     times = {
-        kind: [t * f for t, f in zip(draws.by_stage(document, entry), factors, strict=True)]
+        kind: [
+            t * f for t, f in zip(draws.by_stage(document, entry), factors, strict=True)
+        ]
         for kind, entry in document["times"].items()
     }
     return "0x1.5", document | {"times": times}
@@ -78,14 +82,18 @@ def _case(draw: Random) -> Document:
 def _row(case: Document) -> Claim:
     base = ppsolve.parse_instance(case["base"])
     limits = LIMITS | {"time_limit": 2 * LIMITS["time_limit"]}
-    return claim_of(ppsolve.what_if(base, {case["axis"]: case["value"]}, **limits).rows[1])
+    return claim_of(
+        ppsolve.what_if(base, {case["axis"]: case["value"]}, **limits).rows[1]
+    )
 
 
 def _point(case: Document) -> Claim | None:
     if case["axis"] not in {"microbatches", "capacity"}:
         return None
     base = ppsolve.parse_instance(case["base"])
-    return claim_of(ppsolve.curve(base, case["axis"], [case["value"]], **LIMITS).points[0])
+    return claim_of(
+        ppsolve.curve(base, case["axis"], [case["value"]], **LIMITS).points[0]
+    )
 
 
 def _changed(case: Document) -> Claim:

@@ -25,7 +25,9 @@ SHARE = 0.43243243243243246
 PROFILE_6_2B = {"forward": 29718, "backward_input": 29444, "backward_weight": 19927}
 
 
-def pipeline(devices: int, microbatches: int, capacity: float, **fields: Any) -> PipelineInstance:
+def pipeline(
+    devices: int, microbatches: int, capacity: float, **fields: Any
+) -> PipelineInstance:
     times = {"forward": 1, "backward_input": 1, "backward_weight": 1}
     memory = {"capacity": capacity, "activation": 1}
     return PipelineInstance(
@@ -39,8 +41,14 @@ def pipeline(devices: int, microbatches: int, capacity: float, **fields: Any) ->
     )
 
 
-def profile(devices: int, microbatches: int, capacity: float, **fields: Any) -> PipelineInstance:
-    memory = {"capacity": capacity, "activation": 1, "released_by_backward_weight": SHARE}
+def profile(
+    devices: int, microbatches: int, capacity: float, **fields: Any
+) -> PipelineInstance:
+    memory = {
+        "capacity": capacity,
+        "activation": 1,
+        "released_by_backward_weight": SHARE,
+    }
     return pipeline(
         devices,
         microbatches,
@@ -71,7 +79,9 @@ def test_memory_scan_is_solved_to_the_listed_optimum(row: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("factor", [1, 2])
-@pytest.mark.parametrize(("devices", "microbatches"), [(4, 8), (8, 16), (8, 32), (16, 64)])
+@pytest.mark.parametrize(
+    ("devices", "microbatches"), [(4, 8), (8, 16), (8, 32), (16, 64)]
+)
 def test_uniform_pipelines_are_closed_without_search(
     devices: int, microbatches: int, factor: int
 ) -> None:
@@ -84,7 +94,11 @@ def test_uniform_pipelines_are_closed_without_search(
 
 def test_published_8x24_at_cap_p_is_proved_by_a_bound() -> None:
     result = ppsolve.optimize(profile(8, 24, 8))
-    assert (result.status, result.value, result.bound) == (Status.OPTIMAL, 2187537, 2187537)
+    assert (result.status, result.value, result.bound) == (
+        Status.OPTIMAL,
+        2187537,
+        2187537,
+    )
     assert result.bubble_ratio == pytest.approx(0.1323, abs=5e-5)
 
 
@@ -109,15 +123,22 @@ def test_gaps_and_heuristics_are_consistent() -> None:
         if entry.status == "feasible":
             assert entry.value is not None
             assert entry.value >= result.value
-            assert entry.gap == pytest.approx((entry.value - result.value) / result.value)
+            assert entry.gap == pytest.approx(
+                (entry.value - result.value) / result.value
+            )
 
 
 def test_deterministic_runs_agree() -> None:
     instance = uneven(2, 6, 10)
     first, second = (
-        ppsolve.optimize(instance, deterministic=True, time_limit=1, seed=3) for _ in range(2)
+        ppsolve.optimize(instance, deterministic=True, time_limit=1, seed=3)
+        for _ in range(2)
     )
-    assert (first.value, first.bound, first.status) == (second.value, second.bound, second.status)
+    assert (first.value, first.bound, first.status) == (
+        second.value,
+        second.bound,
+        second.status,
+    )
     assert first.schedule == second.schedule
     assert first.heuristics == second.heuristics
 
@@ -126,7 +147,9 @@ def test_threads_do_not_disturb_each_other() -> None:
     instances = [uneven(seed, 4, 8) for seed in range(4)]
     alone = [ppsolve.optimize(instance, workers=1).value for instance in instances]
     with ThreadPoolExecutor(4) as pool:
-        together = pool.map(lambda instance: ppsolve.optimize(instance, workers=1), instances)
+        together = pool.map(
+            lambda instance: ppsolve.optimize(instance, workers=1), instances
+        )
         assert [result.value for result in together] == alone
 
 
@@ -190,10 +213,14 @@ def test_infeasible_pins_are_proved_by_search() -> None:
     assert result.reason is not None
 
 
-def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_heuristics_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[str] = []
 
-    def interrupted(kind: Any, heuristic: Heuristic, *arguments: Any, **named: Any) -> Any:
+    def interrupted(
+        kind: Any, heuristic: Heuristic, *arguments: Any, **named: Any
+    ) -> Any:
         calls.append(heuristic.name)
         if len(calls) == 4:
             raise KeyboardInterrupt
@@ -206,7 +233,9 @@ def test_interrupt_during_heuristics_keeps_what_was_found(monkeypatch: pytest.Mo
     assert result.value is not None
 
 
-def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_below_the_bound_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from ppsolve.solver.run import schedule_task as module
 
     monkeypatch.setattr(module, "quick_bounds", lambda *_: [Bound("wrong", 10**9)])
@@ -230,9 +259,15 @@ def test_a_schedule_below_the_bound_stops_the_run(monkeypatch: pytest.MonkeyPatc
         ({"time_limit": -1}, r"time_limit: expected a number of seconds >= 0, got -1"),
         ({"gap": 1.5}, r"gap: expected a share from 0 to below 1, got 1.5"),
         ({"workers": 0}, r"workers: expected 1 to 1024, got 0"),
-        ({"workers": 2, "deterministic": True}, r"workers: expected 1 with deterministic runs"),
+        (
+            {"workers": 2, "deterministic": True},
+            r"workers: expected 1 with deterministic runs",
+        ),
         ({"seed": -1}, r"seed: expected 0 to"),
-        ({"heuristics": ["zb-h3"]}, r'unknown heuristic "zb-h3"; did you mean "zb-h[12]"\?'),
+        (
+            {"heuristics": ["zb-h3"]},
+            r'unknown heuristic "zb-h3"; did you mean "zb-h[12]"\?',
+        ),
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
@@ -241,7 +276,9 @@ def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
 
 
 def test_simulate_says_what_a_heuristic_needs() -> None:
-    with pytest.raises(NotApplicableError, match="zbv is not applicable: needs a V placement"):
+    with pytest.raises(
+        NotApplicableError, match="zbv is not applicable: needs a V placement"
+    ):
         ppsolve.simulate(pipeline(2, 4, 2), "zbv")
 
 
@@ -251,7 +288,9 @@ def test_simulate_keeps_the_schedule_that_breaks_memory() -> None:
     assert entry.status == "infeasible"
     assert entry.reason is not None
     assert entry.reason.startswith("memory")
-    assert {violation.rule for violation in ppsolve.check(instance, entry)} == {"memory"}
+    assert {violation.rule for violation in ppsolve.check(instance, entry)} == {
+        "memory"
+    }
 
 
 def test_odd_amounts_are_solved_by_rounding_both_ways() -> None:

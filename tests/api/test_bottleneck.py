@@ -15,7 +15,11 @@ from ppsolve.solver.views.reports import report
 
 
 def solved(**fields):
-    base = {"num_devices": 2, "num_microbatches": 4, "times": {"forward": 1, "backward": 2}}
+    base = {
+        "num_devices": 2,
+        "num_microbatches": 4,
+        "times": {"forward": 1, "backward": 2},
+    }
     return ppsolve.optimize(ppsolve.PipelineInstance(**base | fields), time_limit=20)
 
 
@@ -36,7 +40,12 @@ def test_the_work_of_the_slowest_device():
     found = solved(times={"forward": [1, 5], "backward": [2, 10]})
     assert found.value == 63
     known = found.bottleneck
-    assert (known.rule, known.about, known.value, known.work) == ("work", "device 1", 63, 60)
+    assert (known.rule, known.about, known.value, known.work) == (
+        "work",
+        "device 1",
+        63,
+        60,
+    )
     assert (known.without_memory, known.raised_by) == (None, None)
     assert "the work of device 1" in known.why
     assert "less work on device 1" in known.lowered_by
@@ -44,7 +53,12 @@ def test_the_work_of_the_slowest_device():
 
 def test_a_single_micro_batch_is_a_critical_path():
     known = solved(num_microbatches=1).bottleneck
-    assert (known.rule, known.about, known.value, known.work) == ("critical-path", None, 6, None)
+    assert (known.rule, known.about, known.value, known.work) == (
+        "critical-path",
+        None,
+        6,
+        None,
+    )
 
 
 def test_memory_names_its_device_and_the_bound_without_it():
@@ -58,14 +72,18 @@ def test_memory_names_its_device_and_the_bound_without_it():
 
 
 def test_device_spans_name_their_device():
-    found = solved(times={"forward": [1, 5], "backward": [2, 10]}, objective="device_span")
+    found = solved(
+        times={"forward": [1, 5], "backward": [2, 10]}, objective="device_span"
+    )
     assert (found.bottleneck.about, found.bottleneck.work) == ("device 1", 60)
 
 
 def test_nothing_is_said_where_nothing_can_be():
     infeasible = solved(memory={"capacity": 1, "activation": 2})
     assert (infeasible.status, infeasible.bottleneck) == ("INFEASIBLE", None)
-    empty = ppsolve.optimize(ppsolve.GraphInstance(resources=[], ops=[{"id": "a", "duration": 0}]))
+    empty = ppsolve.optimize(
+        ppsolve.GraphInstance(resources=[], ops=[{"id": "a", "duration": 0}])
+    )
     assert (empty.value, empty.bottleneck) == (0, None)
 
 
@@ -81,11 +99,16 @@ def test_it_is_in_json_and_read_again():
     [
         ({}, "it is so (work: 15 us); it falls with less"),
         ({"raised_by": "cp-sat"}, "it is so (work: 15 us, more by cp-sat); it falls"),
-        ({"without_memory": 12}, "it is so (work: 15 us; 12 us with any memory); it falls"),
+        (
+            {"without_memory": 12},
+            "it is so (work: 15 us; 12 us with any memory); it falls",
+        ),
     ],
 )
 def test_one_sentence_of_the_report(fields, words):
-    known = Bottleneck(rule="work", value=15, why="it is so", lowered_by="less", **fields)
+    known = Bottleneck(
+        rule="work", value=15, why="it is so", lowered_by="less", **fields
+    )
     console = Console(width=200, color_system=None, record=True, file=io.StringIO())
     console.print(report(solved().model_copy(update={"bottleneck": known})))
     text = console.export_text()
@@ -101,5 +124,7 @@ def test_unequal_micro_batches_have_a_bottleneck_too():
 
 def test_replicas_that_exchange_micro_batches_have_a_bottleneck_too():
     times = {"forward": [[3, 1, 2, 5]], "backward": [[2, 4, 1, 1]]}
-    found = solved(num_devices=1, times=times, replicas={"count": 2, "assignment": "free"})
+    found = solved(
+        num_devices=1, times=times, replicas={"count": 2, "assignment": "free"}
+    )
     assert found.bottleneck.rule == "exchange"

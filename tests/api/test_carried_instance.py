@@ -12,7 +12,10 @@ from ppsolve.solver.run import solve_run
 from tests.paths import ROOT
 
 PIPELINE = ppsolve.PipelineInstance(
-    name="three", num_devices=2, num_microbatches=3, times={"forward": 1.5, "backward": [2, 3]}
+    name="three",
+    num_devices=2,
+    num_microbatches=3,
+    times={"forward": 1.5, "backward": [2, 3]},
 )
 
 
@@ -27,15 +30,22 @@ def test_the_carried_instance_asks_the_same_question_under_the_same_name():
 
 @pytest.mark.parametrize("folder", ["kfac", "overlap", "step_end", "p2p_heavy"])
 def test_every_kind_is_carried(folder):
-    path = min((ROOT / "instances" / folder).rglob("*.json"), key=lambda file: file.stat().st_size)
+    path = min(
+        (ROOT / "instances" / folder).rglob("*.json"),
+        key=lambda file: file.stat().st_size,
+    )
     instance = ppsolve.load_instance(path)
     carried = instance_in(written(ppsolve.optimize(instance, time_limit=0)))
     assert fingerprint(carried) == fingerprint(instance)
 
 
 def test_a_result_without_its_instance_is_told_what_is_missing():
-    data = written(ppsolve.optimize(PIPELINE, time_limit=0)) | {"instance_document": None}
-    with pytest.raises(InputError, match=r"old\.json: instance_document: this result carries no"):
+    data = written(ppsolve.optimize(PIPELINE, time_limit=0)) | {
+        "instance_document": None
+    }
+    with pytest.raises(
+        InputError, match=r"old\.json: instance_document: this result carries no"
+    ):
         instance_in(data, "old.json")
 
 
@@ -49,7 +59,9 @@ def test_a_broken_carried_instance_is_named():
     data["instance_document"]["num_devices"] = 0
     with pytest.raises(InputError, match=r"r\.json: instance_document: num_devices"):
         instance_in(data, "r.json")
-    assert parse_instance(written(ppsolve.optimize(PIPELINE, time_limit=0))["instance_document"])
+    assert parse_instance(
+        written(ppsolve.optimize(PIPELINE, time_limit=0))["instance_document"]
+    )
 
 
 def test_the_carried_instance_is_made_when_it_is_first_read(monkeypatch):

@@ -23,7 +23,9 @@ from ppsolve.solver.studies.generate.instances import generate
 
 def uneven(seed: int) -> PipelineInstance:
     """Return a 4 x 5 pipeline with random times and memory for three micro-batches."""
-    return generate(seed=seed, devices=4, microbatches=5, capacity=PerDevice(Decimal("0.75")))
+    return generate(
+        seed=seed, devices=4, microbatches=5, capacity=PerDevice(Decimal("0.75"))
+    )
 
 
 ALWAYS = SearchParams().varied({"exact.devices.least_ops": 0, "exact.quick_ops": 0})
@@ -77,6 +79,8 @@ def test_nothing_is_sought_once_time_is_over() -> None:
     clock.stop()
     board = Board.beginning(list_tail(problem), 2583)
     assert (
-        FewDevices(ImpliedOrder(problem), board, SearchLimits(seconds=10, clock=clock)).run()
+        FewDevices(
+            ImpliedOrder(problem), board, SearchLimits(seconds=10, clock=clock)
+        ).run()
         == 2583
     )

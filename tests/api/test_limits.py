@@ -78,7 +78,9 @@ def test_a_search_that_does_not_end_is_left_out() -> None:
     assert result.status in {Status.FEASIBLE, Status.OPTIMAL}
 
 
-def test_bounds_that_do_not_end_leave_time_for_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_that_do_not_end_leave_time_for_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(schedule_task, "quick_bounds", lambda *_: forever() or ())
     result = ppsolve.optimize(PIPELINE, time_limit=1.0, heuristics=["list-tail"])
     assert (result.status, result.bound_by) in {
@@ -93,7 +95,11 @@ def test_no_time_at_all_is_an_answer_too() -> None:
     result = run(["1f1b", "zbv", "list-tail"], "", Clock(1e-9))
     assert (result.status, result.stop_reason) == (Status.UNKNOWN, StopReason.TIME)
     # What cannot be run is not blamed on the clock.
-    assert [entry.status for entry in result.heuristics] == ["failed", "not_applicable", "failed"]
+    assert [entry.status for entry in result.heuristics] == [
+        "failed",
+        "not_applicable",
+        "failed",
+    ]
 
 
 def test_a_limit_of_zero_asks_no_clock() -> None:
@@ -119,7 +125,9 @@ def test_bounds_stop_when_their_clock_is_over() -> None:
         for clock in (Clock(0.0), CountingClock(2), None)
     ]
     assert 0 < len(found[0]) <= len(found[1]) <= len(found[2])
-    assert all(found[2][name] >= value for bounds in found for name, value in bounds.items())
+    assert all(
+        found[2][name] >= value for bounds in found for name, value in bounds.items()
+    )
 
 
 class Told:
@@ -149,7 +157,9 @@ def test_a_phase_is_told_again_after_a_silent_second() -> None:
     told.seconds = TICK
     told.reporter.tick()
     told.reporter.tick()
-    assert [(event.event, event.source) for event in told.events] == [("phase", "cp-sat")] * 2
+    assert [(event.event, event.source) for event in told.events] == [
+        ("phase", "cp-sat")
+    ] * 2
     assert (told.events[1].incumbent, told.events[1].bound) == (7, 5)
     assert told.events[1].gap == pytest.approx(2 / 7)
 
@@ -190,7 +200,10 @@ def test_a_search_tells_of_its_best_while_it_goes_on() -> None:
         replace(find_heuristic("list-sweep"), propose=tells),
     ]
     result = runs.SolveRun(
-        kind_of(PIPELINE).task(PIPELINE), heuristics, Options(time_limit=2.0), clock=Clock(2.0)
+        kind_of(PIPELINE).task(PIPELINE),
+        heuristics,
+        Options(time_limit=2.0),
+        clock=Clock(2.0),
     ).execute()
     assert better.schedule.value < first.schedule.value
     assert result.value is not None

@@ -28,7 +28,12 @@ NODES = [
 """As they stand they take 9 and 12. Together at least 15: the one that begins second has its
 all-to-all behind that of the other, or the other has waited for its first kernel."""
 
-PROGRAM = {"kind": "overlap", "name": "block", "collective_order": "free", "nodes": NODES}
+PROGRAM = {
+    "kind": "overlap",
+    "name": "block",
+    "collective_order": "free",
+    "nodes": NODES,
+}
 TIMES = {"forward": 9, "backward": 12}
 
 
@@ -49,7 +54,11 @@ def test_both_levels_are_solved_and_proved() -> None:
     assert found.programs is not None
     inner = found.programs["block"]
     assert (inner.value, inner.bound, inner.status) == (15, 15, Status.OPTIMAL)
-    assert (found.value, found.bound, found.status) == (plain.value, plain.bound, Status.OPTIMAL)
+    assert (found.value, found.bound, found.status) == (
+        plain.value,
+        plain.bound,
+        Status.OPTIMAL,
+    )
     assert found.instance_document == plain.instance_document
 
 
@@ -58,7 +67,10 @@ def test_pairs_of_stages_have_programs_of_their_own() -> None:
     table = [["block", None], [None, "short"]]
     found = solved({"time": table, "programs": {"block": PROGRAM, "short": short}})
     assert found.programs is not None
-    assert {name: each.value for name, each in found.programs.items()} == {"block": 15, "short": 9}
+    assert {name: each.value for name, each in found.programs.items()} == {
+        "block": 15,
+        "short": 9,
+    }
     assert found.value == solved({"time": [[15, None], [None, 9]]}).value
 
 
@@ -72,7 +84,9 @@ def test_what_is_claimed_of_programs_is_checked() -> None:
     rules = {broken.rule for broken in ppsolve.check(instance, data)}
     assert "programs" in rules
     for programs in ({}, {"block": {}}, {"block": {"value": 0}}, []):
-        with pytest.raises(InputError, match="expected the result of the program") as caught:
+        with pytest.raises(
+            InputError, match="expected the result of the program"
+        ) as caught:
             ppsolve.check(instance, data | {"programs": programs})
         assert caught.value.field == "programs.block"
 
@@ -81,7 +95,9 @@ def test_an_unproved_program_lowers_the_bound_of_both() -> None:
     blocks = {"time": "block", "programs": {"block": PROGRAM}}
     found, instance = solved(blocks), pipeline(blocks)
     assert found.programs is not None
-    open_inner = found.programs["block"].model_copy(update={"bound": 13, "status": Status.FEASIBLE})
+    open_inner = found.programs["block"].model_copy(
+        update={"bound": 13, "status": Status.FEASIBLE}
+    )
     both = of_both_levels(instance, found, {"block": open_inner})
     assert both.value == found.value
     assert both.status is Status.FEASIBLE
@@ -92,7 +108,12 @@ def test_an_unproved_program_lowers_the_bound_of_both() -> None:
 
 def test_programs_are_files_beside_the_instance(tmp_path: Path) -> None:
     blocks = {"time": "block", "programs": {"block": "block.json"}}
-    fields = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 3, "times": TIMES}
+    fields = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "times": TIMES,
+    }
     (tmp_path / "two.json").write_text(json.dumps({**fields, "overlap": blocks}))
     with pytest.raises(InputError, match=r"block\.json"):
         ppsolve.load_instance(tmp_path / "two.json")
@@ -105,9 +126,16 @@ def test_programs_are_files_beside_the_instance(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../block.json", "/etc/hostname", "a/b.json"])
 def test_files_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
     blocks = {"time": "block", "programs": {"block": name}}
-    fields = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 3, "times": TIMES}
+    fields = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "times": TIMES,
+    }
     (tmp_path / "two.json").write_text(json.dumps({**fields, "overlap": blocks}))
-    with pytest.raises(InputError, match="the name of a file in the same folder") as caught:
+    with pytest.raises(
+        InputError, match="the name of a file in the same folder"
+    ) as caught:
         ppsolve.load_instance(tmp_path / "two.json")
     assert caught.value.field == "overlap.programs.block"
 
@@ -115,27 +143,44 @@ def test_files_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overlap", "field", "message"),
     [
-        ({"time": "x"}, "overlap.time", 'expected a number or the name of a program, got "x"'),
+        (
+            {"time": "x"},
+            "overlap.time",
+            'expected a number or the name of a program, got "x"',
+        ),
         (
             {"time": [["x", None], [None, 3]], "programs": {"block": PROGRAM}},
             "overlap.programs",
             'each program to be the time of a block, "block" is not',
         ),
-        ({"time": 3, "memory": "block"}, "overlap.memory", "expected a number, got a text"),
+        (
+            {"time": 3, "memory": "block"},
+            "overlap.memory",
+            "expected a number, got a text",
+        ),
         (
             {"time": "block", "programs": {"block": {**PROGRAM, "time_unit": "ms"}}},
             "overlap.programs.block.time_unit",
             'expected "us", as of the pipeline, got "ms"',
         ),
         (
-            {"time": "block", "programs": {"block": {**PROGRAM, "nodes": [{"name": "a"}]}}},
+            {
+                "time": "block",
+                "programs": {"block": {**PROGRAM, "nodes": [{"name": "a"}]}},
+            },
             "overlap.programs.block.nodes[0].kind",
             "required",
         ),
-        ({"time": "block", "programs": {"block": "block.json"}}, "overlap.programs.block", "expe"),
+        (
+            {"time": "block", "programs": {"block": "block.json"}},
+            "overlap.programs.block",
+            "expe",
+        ),
     ],
 )
-def test_wrong_programs_are_refused(overlap: dict[str, Any], field: str, message: str) -> None:
+def test_wrong_programs_are_refused(
+    overlap: dict[str, Any], field: str, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         pipeline(overlap)
     assert caught.value.field == field

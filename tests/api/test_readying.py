@@ -53,11 +53,13 @@ def test_an_instance_that_is_not_lowered_in_time_stays_unknown(
     assert (result.status, result.stop_reason) == (Status.UNKNOWN, StopReason.TIME)
     assert (result.value, result.bound, result.objective) == (None, 0, expected)
     assert "failed" in {entry.status for entry in result.heuristics}
-    assert {entry.reason for entry in result.heuristics if entry.status == "failed"} == {
-        OUT_OF_TIME
-    }
+    assert {
+        entry.reason for entry in result.heuristics if entry.status == "failed"
+    } == {OUT_OF_TIME}
     model, _ = kind.documents(kind.value_unit(instance))
-    assert Result.model_validate_json(result.model_dump_json()).instance == instance.name
+    assert (
+        Result.model_validate_json(result.model_dump_json()).instance == instance.name
+    )
     assert isinstance(result, model)
 
 

@@ -15,7 +15,11 @@ PIPELINE = ppsolve.PipelineInstance(
     name="three",
     num_devices=3,
     num_microbatches=5,
-    times={"forward": [3, 5, 4], "backward_input": [4, 4, 6], "backward_weight": [3, 2, 5]},
+    times={
+        "forward": [3, 5, 4],
+        "backward_input": [4, 4, 6],
+        "backward_weight": [3, 2, 5],
+    },
     memory={"capacity": 2, "activation": 1},
 )
 
@@ -58,15 +62,21 @@ def test_every_form_of_a_schedule_is_taken(best, form):
 
 
 def test_a_schedule_for_less_memory_holds_for_more(best):
-    more = json.loads(PIPELINE.model_dump_json()) | {"memory": {"capacity": 3, "activation": 1}}
+    more = json.loads(PIPELINE.model_dump_json()) | {
+        "memory": {"capacity": 3, "activation": 1}
+    }
     roomier = ppsolve.parse_instance(more)
     found = ppsolve.optimize(roomier, time_limit=0, heuristics=["gpipe"], start=best)
     assert found.value <= best.value
 
 
 def test_a_schedule_that_breaks_a_rule_is_named(best):
-    tight = json.loads(PIPELINE.model_dump_json()) | {"memory": {"capacity": 1, "activation": 1}}
-    with pytest.raises(InputError, match="start: not a valid schedule of three: memory"):
+    tight = json.loads(PIPELINE.model_dump_json()) | {
+        "memory": {"capacity": 1, "activation": 1}
+    }
+    with pytest.raises(
+        InputError, match="start: not a valid schedule of three: memory"
+    ):
         ppsolve.optimize(ppsolve.parse_instance(tight), time_limit=0, start=best)
 
 
@@ -78,13 +88,20 @@ def test_a_schedule_that_is_not_whole_is_named(best):
 
 
 def test_kinds_with_more_than_starts_refuse_one(best):
-    refresh = ppsolve.load_instance(ROOT / "instances" / "kfac" / "measured" / "barrier.json")
+    refresh = ppsolve.load_instance(
+        ROOT / "instances" / "kfac" / "measured" / "barrier.json"
+    )
     with pytest.raises(InputError, match=f"{refresh.name}: start: schedules of ") as no:
         ppsolve.optimize(refresh, time_limit=0, start=best)
-    assert "are more than the starts of their ops; expected a pipeline or a graph" in str(no.value)
+    assert (
+        "are more than the starts of their ops; expected a pipeline or a graph"
+        in str(no.value)
+    )
 
 
-@pytest.mark.parametrize("contention", [[], [{"kernel_factor": 1.5, "collective_factor": 1.25}]])
+@pytest.mark.parametrize(
+    "contention", [[], [{"kernel_factor": 1.5, "collective_factor": 1.25}]]
+)
 def test_programs_begin_with_an_order_or_a_schedule(contention):
     given = ppsolve.load_instance(ROOT / "instances" / "overlap" / "fsdp-step-6l.json")
     program = ppsolve.parse_instance(plain(given) | {"contention": contention})
@@ -92,7 +109,9 @@ def test_programs_begin_with_an_order_or_a_schedule(contention):
     # Under contention starts alone do not say how long ops take.
     bare = [] if contention else [plain(entry)["schedule"]]
     for start in (entry, plain(entry), *bare):
-        found = ppsolve.optimize(program, time_limit=0, heuristics=["original"], start=start)
+        found = ppsolve.optimize(
+            program, time_limit=0, heuristics=["original"], start=start
+        )
         assert (found.makespan, found.best_by) == (entry.makespan, "start")
         assert ppsolve.check(program, found) == []
 
@@ -115,7 +134,9 @@ def test_orders_that_are_no_start_are_named():
 
     refused("start: .*unknown node", [*names, "three"])
     refused("start: expected every node after what it depends on", names[::-1])
-    refused("start: not a valid schedule of caps: in flight: 2 of 1", names, max_in_flight=1)
+    refused(
+        "start: not a valid schedule of caps: in flight: 2 of 1", names, max_in_flight=1
+    )
     refused(
         "start: not a valid schedule of caps: memory: live bytes holds 4 of 3",
         names,
@@ -133,7 +154,9 @@ REPLICAS = {
 
 @pytest.mark.parametrize("assignment", ["fixed", "free"])
 def test_replicas_begin_with_their_own_assignment(assignment):
-    pipeline = ppsolve.PipelineInstance(**REPLICAS, replicas={"count": 2, "assignment": assignment})
+    pipeline = ppsolve.PipelineInstance(
+        **REPLICAS, replicas={"count": 2, "assignment": assignment}
+    )
     best = ppsolve.optimize(pipeline, time_limit=2)
     options = {"time_limit": 0, "heuristics": ["gpipe"]}
     for start in (best, plain(best), schedule_in(plain(best))[1]):
@@ -143,7 +166,9 @@ def test_replicas_begin_with_their_own_assignment(assignment):
 
 
 def test_an_assignment_that_the_start_does_not_have_is_refused():
-    pipeline = ppsolve.PipelineInstance(**REPLICAS, replicas={"count": 2, "assignment": "free"})
+    pipeline = ppsolve.PipelineInstance(
+        **REPLICAS, replicas={"count": 2, "assignment": "free"}
+    )
     best = plain(ppsolve.optimize(pipeline, time_limit=0))
     one, other = best["assignment"]
     one[0], other[0] = other[0], one[0]
@@ -155,7 +180,9 @@ def test_the_command_names_the_file_of_a_wrong_start(best, tmp_path):
     instance, wrong = tmp_path / "instance.json", tmp_path / "wrong.json"
     instance.write_text(PIPELINE.model_dump_json())
     wrong.write_text('{"schedule": {"time_unit": "us", "ops": []}}')
-    done = CliRunner().invoke(build(), ["optimize", str(instance), "--start", str(wrong)])
+    done = CliRunner().invoke(
+        build(), ["optimize", str(instance), "--start", str(wrong)]
+    )
     assert done.exit_code == 2
     assert "wrong.json: start: not a whole schedule" in done.stderr
     right = tmp_path / "right.json"
@@ -179,17 +206,26 @@ def test_the_command_names_the_file_of_what_is_no_start(tmp_path, text, message)
     instance, wrong = tmp_path / "instance.json", tmp_path / "wrong.json"
     instance.write_text(PIPELINE.model_dump_json())
     wrong.write_text(text)
-    done = CliRunner().invoke(build(), ["optimize", str(instance), "--start", str(wrong)])
+    done = CliRunner().invoke(
+        build(), ["optimize", str(instance), "--start", str(wrong)]
+    )
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {wrong}: {message}")
 
 
 def test_the_command_names_the_file_of_a_start_where_none_is_taken(best, tmp_path):
-    start, refresh = tmp_path / "start.json", ROOT / "instances" / "kfac" / "measured/barrier.json"
+    start, refresh = (
+        tmp_path / "start.json",
+        ROOT / "instances" / "kfac" / "measured/barrier.json",
+    )
     start.write_text(best.model_dump_json())
-    done = CliRunner().invoke(build(), ["optimize", str(refresh), "--start", str(start)])
+    done = CliRunner().invoke(
+        build(), ["optimize", str(refresh), "--start", str(start)]
+    )
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {start}: start: schedules of K-FAC iterations are more")
+    assert done.stderr.startswith(
+        f"error: {start}: start: schedules of K-FAC iterations are more"
+    )
 
 
 def test_the_command_names_the_option_of_wrong_jitter(tmp_path):

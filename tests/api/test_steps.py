@@ -37,7 +37,9 @@ WINDOWS = SearchParams().varied({"exact.windows.least_ops": 0})
 
 
 def turn_with(
-    instance: PipelineInstance = INSTANCE, params: SearchParams = WINDOWS, **options: Any
+    instance: PipelineInstance = INSTANCE,
+    params: SearchParams = WINDOWS,
+    **options: Any,
 ) -> Turn:
     task = kind_of(instance).task(instance)
     assert isinstance(task, ScheduleTask)
@@ -87,7 +89,11 @@ def test_either_way_the_optimum_is_proved(workers: int) -> None:
 def test_deterministic_runs_give_the_same_twice() -> None:
     first, second = (
         ppsolve.optimize(
-            INSTANCE, time_limit=0.2, deterministic=True, heuristics=["gpipe"], params=WINDOWS
+            INSTANCE,
+            time_limit=0.2,
+            deterministic=True,
+            heuristics=["gpipe"],
+            params=WINDOWS,
         )
         for _ in range(2)
     )
@@ -132,7 +138,9 @@ def test_names_of_steps_are_unique_in_the_table() -> None:
 
 
 def test_budgets_are_varied_by_path() -> None:
-    varied = SearchParams().varied({"exact.windows.growth": 1.5, "steps.endless_ops": 7})
+    varied = SearchParams().varied(
+        {"exact.windows.growth": 1.5, "steps.endless_ops": 7}
+    )
     assert (varied.exact.windows.growth, varied.steps.endless_ops) == (1.5, 7)
     assert varied.heuristics == SearchParams().heuristics
     assert dict(paths(varied))["exact.windows.growth"] == 1.5
@@ -142,7 +150,10 @@ def test_budgets_are_varied_by_path() -> None:
 
 def test_a_table_is_changed_by_name() -> None:
     row = replace(STEPS[0], name="first")
-    assert [each.name for each in inserted(STEPS, "bounds", row)][:2] == ["first", "bounds"]
+    assert [each.name for each in inserted(STEPS, "bounds", row)][:2] == [
+        "first",
+        "bounds",
+    ]
     assert replaced(STEPS, "bounds", row)[0] is row
     assert len(replaced(STEPS, "bounds")) == len(STEPS) - 1
 

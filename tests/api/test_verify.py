@@ -51,7 +51,12 @@ def shop(**fields: Any) -> GraphInstance:
         for job in jobs
         for place in (0, 1)
     ]
-    document = {"kind": "graph", "resources": list("xyz"), "ops": ops, "precedences": edges}
+    document = {
+        "kind": "graph",
+        "resources": list("xyz"),
+        "ops": ops,
+        "precedences": edges,
+    }
     return GraphInstance.parse({"schema": 1, "name": "shop", **document, **fields})
 
 
@@ -103,7 +108,10 @@ def test_deterministic_runs_repeat_proofs_alike() -> None:
 @pytest.mark.usefixtures("lying")
 def test_a_wrong_proof_is_withdrawn_and_told() -> None:
     found = solve(verify=True)
-    assert (found.status, found.stop_reason) == (Status.FEASIBLE, StopReason.DISAGREEMENT)
+    assert (found.status, found.stop_reason) == (
+        Status.FEASIBLE,
+        StopReason.DISAGREEMENT,
+    )
     assert found.value is not None
     assert found.bound is not None
     assert found.bound_verified is False
@@ -114,12 +122,17 @@ def test_a_wrong_proof_is_withdrawn_and_told() -> None:
     assert ppsolve.check(shop(), found) == []
 
 
-def test_a_wrong_refutation_is_withdrawn_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_refutation_is_withdrawn_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ScheduleTask, "run_heuristic", lambda task, *given: None)
     monkeypatch.setattr(steps, "solve_model", refutes)
     assert solve(verify=False, heuristics=[]).status is Status.INFEASIBLE
     found = solve(verify=True, heuristics=[])
-    assert (found.status, found.stop_reason) == (Status.FEASIBLE, StopReason.DISAGREEMENT)
+    assert (found.status, found.stop_reason) == (
+        Status.FEASIBLE,
+        StopReason.DISAGREEMENT,
+    )
     assert found.reason == (
         "two proofs of cp-sat disagree: the first found no schedule, the second did"
     )
@@ -128,10 +141,14 @@ def test_a_wrong_refutation_is_withdrawn_and_told(monkeypatch: pytest.MonkeyPatc
 def test_a_refutation_is_repeated() -> None:
     pools = [{"name": "m", "capacity": 1}]
     ops = [
-        {"id": name, "duration": 1, "resources": ["x"], "acquire": {"m": 1}} for name in ("a", "b")
+        {"id": name, "duration": 1, "resources": ["x"], "acquire": {"m": 1}}
+        for name in ("a", "b")
     ]
     found = ppsolve.optimize(
-        shop(ops=ops, precedences=[], pools=pools), workers=1, time_limit=30, verify=True
+        shop(ops=ops, precedences=[], pools=pools),
+        workers=1,
+        time_limit=30,
+        verify=True,
     )
     assert (found.status, found.bound_verified) == (Status.INFEASIBLE, True)
 
@@ -170,7 +187,11 @@ def test_the_bound_of_a_result_is_proved_again(result: Path) -> None:
 
 def test_an_analytic_bound_proves_what_is_not_above_it(result: Path) -> None:
     data = json.loads(result.read_text(encoding="utf-8")) | {"bound": 7}
-    assert check_bound(shop(), data).proved_by in {"work", "critical-path", "one-machine"}
+    assert check_bound(shop(), data).proved_by in {
+        "work",
+        "critical-path",
+        "one-machine",
+    }
 
 
 def test_a_bound_above_the_optimum_is_refuted_by_a_schedule(result: Path) -> None:
@@ -188,14 +209,23 @@ def test_that_there_is_no_schedule_is_refuted_by_one(result: Path) -> None:
     assert found.better is not None
 
 
-def test_a_result_without_a_schedule_is_held_to_its_bound(tmp_path: Path, result: Path) -> None:
-    ops = [{"id": name, "duration": 1, "resources": ["x"], "acquire": {"m": 1}} for name in "ab"]
+def test_a_result_without_a_schedule_is_held_to_its_bound(
+    tmp_path: Path, result: Path
+) -> None:
+    ops = [
+        {"id": name, "duration": 1, "resources": ["x"], "acquire": {"m": 1}}
+        for name in "ab"
+    ]
     pools = [{"name": "m", "capacity": 1}]
     path = tmp_path / "impossible.json"
-    ppsolve.optimize(shop(ops=ops, precedences=[], pools=pools), time_limit=30).save(path)
+    ppsolve.optimize(shop(ops=ops, precedences=[], pools=pools), time_limit=30).save(
+        path
+    )
     code, said = check("--bound", str(path))
     assert (code, said.splitlines()[0].split(",")[0]) == (0, f"{path}: no schedule")
-    code, said = check("--bound", str(changed(result, status="UNKNOWN", schedule=None, bound=12)))
+    code, said = check(
+        "--bound", str(changed(result, status="UNKNOWN", schedule=None, bound=12))
+    )
     assert code == 5
     assert "bound: none below 12 is claimed, but there is one of 11" in said
 
@@ -220,7 +250,9 @@ def test_bounds_of_iterations_are_not_proved_again() -> None:
         check_bound(instance, {"bound": 3})
 
 
-def test_a_result_alone_is_checked_by_the_instance_that_it_carries(result: Path) -> None:
+def test_a_result_alone_is_checked_by_the_instance_that_it_carries(
+    result: Path,
+) -> None:
     assert check(str(result))[0] == 0
     code, said = check(str(changed(result, value=10)))
     assert code == 5
@@ -239,7 +271,9 @@ def test_files_of_runtimes_have_no_bound(tmp_path: Path) -> None:
     assert "--bound: expected a result" in said
 
 
-def test_a_second_search_that_breaks_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_search_that_breaks_a_rule_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = kind_of(shop()).task(shop())
     task.find_bounds()
     broken = [Violation("no-overlap", "two at once", ())]
@@ -259,10 +293,14 @@ def test_what_holds_for_one_assignment_of_micro_batches_proves_no_bound() -> Non
     forward = [[2, 4, 3, 5], [3, 2, 6, 1]]
     times = {"forward": forward, "backward": [[3, 3, 3, 2], [4, 4, 4, 5]]}
     data = {"num_devices": 2, "num_microbatches": 4, "times": times}
-    instance = PipelineInstance.parse({**data, "replicas": {"count": 2, "assignment": "free"}})
+    instance = PipelineInstance.parse(
+        {**data, "replicas": {"count": 2, "assignment": "free"}}
+    )
     assert ppsolve.optimize(instance, time_limit=30, workers=1).value == 21
     assert check_bound(instance, {"bound": 20}).proved_by == "exchange"
-    with pytest.raises(InputError, match="cannot be proved again above 20, as replicas may"):
+    with pytest.raises(
+        InputError, match="cannot be proved again above 20, as replicas may"
+    ):
         check_bound(instance, {"bound": 22})
 
 
@@ -276,7 +314,9 @@ def test_a_bound_that_rounded_memory_does_not_tell_is_refused() -> None:
     pools, resources = [{"name": "m", "capacity": 1}], [f"r{k}" for k in range(4)]
     instance = shop(ops=ops, precedences=[], pools=pools, resources=resources)
     with (
-        patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False),
+        patch.multiple(
+            memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False
+        ),
         patch.object(ScheduleTask, "find_bounds", lambda task: None),
         pytest.raises(InputError, match="CP-SAT rounds memory down"),
     ):

@@ -81,24 +81,35 @@ def test_bounds_only_get_better(directory: Path, solve: Solve) -> None:
     ]
 
 
-def test_closed_instances_are_left_alone_unless_asked(directory: Path, solve: Solve) -> None:
+def test_closed_instances_are_left_alone_unless_asked(
+    directory: Path, solve: Solve
+) -> None:
     solve(result_of(tiny(), bound=9))
     before = (directory / "best_known.json").read_bytes()
     outcome = solve(None)
     assert outcome.after == outcome.before
-    assert solve(result_of(tiny(), late=2, bound=1), again=True).after.upper.value == OPTIMUM
+    assert (
+        solve(result_of(tiny(), late=2, bound=1), again=True).after.upper.value
+        == OPTIMUM
+    )
     assert (directory / "best_known.json").read_bytes() == before
 
 
-def test_a_result_without_schedule_only_raises_the_bound(directory: Path, solve: Solve) -> None:
-    none = result_of(tiny()).model_copy(update={"value": None, "schedule": None, "bound": 8})
+def test_a_result_without_schedule_only_raises_the_bound(
+    directory: Path, solve: Solve
+) -> None:
+    none = result_of(tiny()).model_copy(
+        update={"value": None, "schedule": None, "bound": 8}
+    )
     assert solve(none).after.upper is None
     assert problems(directory) == []
     entry = solve(result_of(tiny(), bound=None)).after
     assert (entry.upper.value, entry.lower.value) == (9, 8)
 
 
-def test_contradiction_is_reported_and_changes_nothing(directory: Path, solve: Solve) -> None:
+def test_contradiction_is_reported_and_changes_nothing(
+    directory: Path, solve: Solve
+) -> None:
     solve(result_of(tiny(), bound=8))
     before = (directory / "best_known.json").read_bytes()
     outcome = solve(result_of(tiny(), late=1, bound=9.5))
@@ -111,7 +122,10 @@ def test_contradiction_is_reported_and_changes_nothing(directory: Path, solve: S
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"value": 8, "makespan": None}, "objective: value is given as 8, the schedule has 9 us"),
+        (
+            {"value": 8, "makespan": None},
+            "objective: value is given as 8, the schedule has 9 us",
+        ),
         ({"schedule": None}, "a value without a schedule"),
     ],
 )
@@ -123,7 +137,9 @@ def test_wrong_results_are_not_believed(
     assert not (directory / "best_known.json").exists()
 
 
-def test_a_schedule_that_breaks_a_rule_is_not_believed(directory: Path, solve: Solve) -> None:
+def test_a_schedule_that_breaks_a_rule_is_not_believed(
+    directory: Path, solve: Solve
+) -> None:
     good = schedule_of(tiny())
     bad = Schedule(good.problem, good.start.copy())
     bad.start[good.problem.grid("F")[1][0]] = 0
@@ -136,7 +152,9 @@ def test_changed_instance_starts_afresh(directory: Path, solve: Solve) -> None:
     solve(result_of(tiny(), bound=9))
     slower = tiny(times={"forward": 1, "backward": 3})
     write_text(directory / NAME, instance_text(slower))
-    assert problems(directory) == ["the instance has changed since; run the update again"]
+    assert problems(directory) == [
+        "the instance has changed since; run the update again"
+    ]
     outcome = solve(result_of(slower))
     assert outcome.before is None
     assert problems(directory) == []
@@ -176,30 +194,59 @@ def test_lost_schedule_is_stored_again(directory: Path, solve: Solve) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda e: e["lower"].update(value=10), "lower bound 10 (work) is above upper bound 9"),
-        (lambda e: e.update(status="closed"), 'status is "closed", the bounds say otherwise'),
-        (lambda e: e["upper"].update(value=8), "value is given as 8, the schedule has 9 us"),
-        (lambda e: e["upper"].update(value=9.000000001), "no multiple of the schedule's tick 1"),
-        (lambda e: e["upper"].update(value=8), "the work bound 9 is above the upper bound 8"),
+        (
+            lambda e: e["lower"].update(value=10),
+            "lower bound 10 (work) is above upper bound 9",
+        ),
+        (
+            lambda e: e.update(status="closed"),
+            'status is "closed", the bounds say otherwise',
+        ),
+        (
+            lambda e: e["upper"].update(value=8),
+            "value is given as 8, the schedule has 9 us",
+        ),
+        (
+            lambda e: e["upper"].update(value=9.000000001),
+            "no multiple of the schedule's tick 1",
+        ),
+        (
+            lambda e: e["upper"].update(value=8),
+            "the work bound 9 is above the upper bound 8",
+        ),
         (
             lambda e: e.update(schedule=None),
             "an upper bound and its schedule must be there together",
         ),
-        (lambda e: e.update(objective="device_span"), "the entry has device_span in us"),
+        (
+            lambda e: e.update(objective="device_span"),
+            "the entry has device_span in us",
+        ),
         (lambda e: e.update(time_unit="ms"), "the instance makespan in us"),
-        (lambda e: e.update(ops=7), "the entry has 7 ops of kind pipeline, the instance 8 of"),
-        (lambda e: e.update(kind="graph"), "8 ops of kind graph, the instance 8 of pipeline"),
+        (
+            lambda e: e.update(ops=7),
+            "the entry has 7 ops of kind pipeline, the instance 8 of",
+        ),
+        (
+            lambda e: e.update(kind="graph"),
+            "8 ops of kind graph, the instance 8 of pipeline",
+        ),
     ],
 )
 def test_verify_finds(
-    directory: Path, solve: Solve, change: Callable[[dict[str, Any]], None], message: str
+    directory: Path,
+    solve: Solve,
+    change: Callable[[dict[str, Any]], None],
+    message: str,
 ) -> None:
     solve(result_of(tiny()))
     rewrite(directory, change)
     assert any(message in problem for problem in problems(directory))
 
 
-def test_verify_finds_missing_and_orphaned_entries(directory: Path, solve: Solve) -> None:
+def test_verify_finds_missing_and_orphaned_entries(
+    directory: Path, solve: Solve
+) -> None:
     with pytest.raises(InputError, match="no such file"):
         problems(directory)
     solve(result_of(tiny()))
@@ -229,14 +276,17 @@ def test_many_broken_rules_are_counted(directory: Path, solve: Solve) -> None:
     assert found[3].endswith(" more broken rules")
 
 
-def test_what_the_tolerance_could_hide_is_not_proved(directory: Path, solve: Solve) -> None:
+def test_what_the_tolerance_could_hide_is_not_proved(
+    directory: Path, solve: Solve
+) -> None:
     long = tiny(times={"forward": 10**8, "backward": 2 * 10**8})
     write_text(directory / NAME, instance_text(long))
     assert solve(result_of(long)).problem is None
     longer = tiny(times={"forward": 10**9, "backward": 2 * 10**9})
     write_text(directory / NAME, instance_text(longer))
     assert (
-        "1,000,000,000 ticks or more cannot be compared exactly" in solve(result_of(longer)).problem
+        "1,000,000,000 ticks or more cannot be compared exactly"
+        in solve(result_of(longer)).problem
     )
 
 
@@ -244,7 +294,9 @@ def test_saving_refuses_contradictions(directory: Path, solve: Solve) -> None:
     entry = solve(result_of(tiny())).after.model_copy(update={"status": "closed"})
     known = load_best_known(directory)
     with pytest.raises(InputError, match="the bounds say otherwise"):
-        save_best_known(directory, known.model_copy(update={"instances": {NAME: entry}}))
+        save_best_known(
+            directory, known.model_copy(update={"instances": {NAME: entry}})
+        )
     assert load_best_known(directory) == known
 
 
@@ -265,7 +317,9 @@ def test_unknown_field_in_the_file(directory: Path, solve: Solve) -> None:
         list(verify(directory))
 
 
-def test_script(directory: Path, solve: Solve, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script(
+    directory: Path, solve: Solve, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = directory / "best_known.json"
     assert best_known.main(["verify", str(directory)]) == 2
     made = '"best_known.py update" makes it'

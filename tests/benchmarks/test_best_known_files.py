@@ -66,7 +66,9 @@ def test_starts_in_other_ticks_prove_nothing(directory: Path, solve: Solve) -> N
     assert any(problem.startswith("tick: ") for problem in found)
     doubled = halved.model_copy(update={"tick": "2"})
     doubled.save(path)
-    assert "objective: value is given as 9, the schedule has 16 us" in problems(directory)
+    assert "objective: value is given as 9, the schedule has 16 us" in problems(
+        directory
+    )
 
 
 def test_unknown_ops_in_a_schedule_are_refused() -> None:
@@ -100,7 +102,9 @@ def test_unreadable_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"p2p": {"latency": 0.123456789}}, "1/1000000000"),
     ],
 )
-def test_schedules_survive_storage(tmp_path: Path, changes: dict[str, Any], tick: str) -> None:
+def test_schedules_survive_storage(
+    tmp_path: Path, changes: dict[str, Any], tick: str
+) -> None:
     instance = tiny(**changes)
     problem = lower(instance)
     schedule = time_orders(problem, [])
@@ -132,32 +136,49 @@ def test_schedules_survive_storage(tmp_path: Path, changes: dict[str, Any], tick
 )
 def test_every_kind_is_proved_from_the_shipped_files(name: str) -> None:
     home = ROOT / "instances"
-    entry, instance = load_best_known(home).instances[name], ppsolve.load_instance(home / name)
+    entry, instance = (
+        load_best_known(home).instances[name],
+        ppsolve.load_instance(home / name),
+    )
     stored = StoredSchedule.load(home / entry.schedule)
     assert schedule_problems(instance, stored, entry) == []
     less = entry.upper.model_copy(update={"value": entry.upper.value - 1})
-    found = schedule_problems(instance, stored, entry.model_copy(update={"upper": less}))
+    found = schedule_problems(
+        instance, stored, entry.model_copy(update={"upper": less})
+    )
     assert len(found) == 1
-    assert f"value is given as {less.value}, the schedule has {entry.upper.value}" in found[0]
+    assert (
+        f"value is given as {less.value}, the schedule has {entry.upper.value}"
+        in found[0]
+    )
 
 
 def test_iterations_that_are_stored_are_checked() -> None:
     home, name = ROOT / "instances", "kfac/pinned/bert-4x8-zb-h1.json"
-    entry, instance = load_best_known(home).instances[name], ppsolve.load_instance(home / name)
+    entry, instance = (
+        load_best_known(home).instances[name],
+        ppsolve.load_instance(home / name),
+    )
     stored = StoredSchedule.load(home / entry.schedule)
     assert stored.iterations is not None
     wrong = stored.model_copy(update={"iterations": (1, *stored.iterations[1:])})
-    assert any("iterations_of" in found for found in schedule_problems(instance, wrong, entry))
+    assert any(
+        "iterations_of" in found for found in schedule_problems(instance, wrong, entry)
+    )
 
 
 def test_shipped_schedules_are_stored_as_they_would_be_now() -> None:
     home = ROOT / "instances"
-    for name in ("p2p_heavy/link-uneven-4x12.json", "step_end/bidirectional-allreduce-4x8.json"):
+    for name in (
+        "p2p_heavy/link-uneven-4x12.json",
+        "step_end/bidirectional-allreduce-4x8.json",
+    ):
         path = home / load_best_known(home).instances[name].schedule
         stored, instance = StoredSchedule.load(path), ppsolve.load_instance(home / name)
         problem = lower(instance)
         start = {
-            row["id"]: row["start"] for row in stored.rows(problem.op_names(range(problem.num_ops)))
+            row["id"]: row["start"]
+            for row in stored.rows(problem.op_names(range(problem.num_ops)))
         }
         ops = [{"id": op, "start": time} for op, time in start.items()]
         schedule, _ = parse_given({"ops": ops}, problem)

@@ -26,8 +26,12 @@ def test_uneven_pipelines_are_thirty_and_differ() -> None:
 
 
 def test_the_curve_has_34_points_for_each_objective() -> None:
-    objectives = [instance.objective for instance in FAMILIES["curve"].instances(range(1))]
-    assert [objectives.count(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN)] == [
+    objectives = [
+        instance.objective for instance in FAMILIES["curve"].instances(range(1))
+    ]
+    assert [
+        objectives.count(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN)
+    ] == [
         34,
         34,
     ]
@@ -53,7 +57,16 @@ def test_figures_of_a_family() -> None:
 def test_a_row_for_each_instance(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--only", "m-near-p", "--seeds", "0", "--name", "8x8-0.5p", "--time-limit", "1e-9"]
+    words = [
+        "--only",
+        "m-near-p",
+        "--seeds",
+        "0",
+        "--name",
+        "8x8-0.5p",
+        "--time-limit",
+        "1e-9",
+    ]
     monkeypatch.setattr(sys, "argv", ["frontier.py", *words])
     main()
     assert "| m-near-p | 8x8-0.5p-seed0 |" in capsys.readouterr().out

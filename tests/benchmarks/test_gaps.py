@@ -21,7 +21,9 @@ def test_each_table_has_its_place_on_the_page(name: str) -> None:
 
 
 def test_a_missing_mark_is_told() -> None:
-    with pytest.raises(SystemExit, match="expected the marks of scan once, found them 0 times"):
+    with pytest.raises(
+        SystemExit, match="expected the marks of scan once, found them 0 times"
+    ):
         gaps.written("no marks", "scan", "text")
 
 
@@ -31,7 +33,9 @@ def test_a_small_selection_is_measured() -> None:
     assert row.startswith("| 1 | 2,077,896 | memory-cycle | ")
     assert row.endswith("| 2,077,896 | 0.00 |")
     uneven = gaps.measure_uneven(options())
-    assert uneven.startswith("1 of 1 are proved optimal; on 1 of them a heuristic is optimal.")
+    assert uneven.startswith(
+        "1 of 1 are proved optimal; on 1 of them a heuristic is optimal."
+    )
     assert "| 1f1b | 0 | 25.28 | 25.28 | 25.28 | 1 |" in uneven
 
 

@@ -32,7 +32,9 @@ def unproved(listed: list[str]) -> dict[str, list[str]]:
         entry = KNOWN[name]
         assert entry.schedule is not None
         stored = StoredSchedule.load(HOME / entry.schedule)
-        found[name] = schedule_problems(ppsolve.load_instance(HOME / name), stored, entry)
+        found[name] = schedule_problems(
+            ppsolve.load_instance(HOME / name), stored, entry
+        )
     return {name: problems for name, problems in found.items() if problems}
 
 
@@ -53,7 +55,9 @@ def test_index_lists_every_schedule_and_no_other() -> None:
 
 
 def test_no_entry_contradicts_itself() -> None:
-    assert {name: found for name, e in KNOWN.items() if (found := e.contradictions())} == {}
+    assert {
+        name: found for name, e in KNOWN.items() if (found := e.contradictions())
+    } == {}
 
 
 def test_entries_describe_the_instances_as_they_are() -> None:
@@ -89,7 +93,15 @@ def test_every_field_is_written() -> None:
 
 def test_fields_are_documented() -> None:
     page = (HOME / "README.md").read_text(encoding="utf-8")
-    fields = [*Entry.model_fields, "value", "method", "version", "machine", "date", "workers"]
+    fields = [
+        *Entry.model_fields,
+        "value",
+        "method",
+        "version",
+        "machine",
+        "date",
+        "workers",
+    ]
     assert [field for field in fields if f"`{field}`" not in page] == []
 
 
@@ -106,6 +118,8 @@ def test_a_wrong_upper_bound_is_seen() -> None:
     name = "few_microbatches/random-8x1.json"
     entry = KNOWN[name]
     assert entry.upper is not None
-    wrong = entry.model_copy(update={"upper": entry.upper.model_copy(update={"value": 1674})})
+    wrong = entry.model_copy(
+        update={"upper": entry.upper.model_copy(update={"value": 1674})}
+    )
     stored = StoredSchedule.load(HOME / f"{SCHEDULES}/{name}.gz")
     assert schedule_problems(ppsolve.load_instance(HOME / name), stored, wrong)

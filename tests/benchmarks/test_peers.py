@@ -17,10 +17,18 @@ from tests.studies.bench.records import record
 LIMIT = 20.0
 
 
-def row(family: str, name: str, seconds: float, status: str = "OPTIMAL") -> dict[str, Any]:
+def row(
+    family: str, name: str, seconds: float, status: str = "OPTIMAL"
+) -> dict[str, Any]:
     value = None if status == "INVALID" else 10.0
     bound = 10.0 if status == "OPTIMAL" else 8.0
-    answer = {"name": name, "status": status, "value": value, "bound": bound, "seconds": seconds}
+    answer = {
+        "name": name,
+        "status": status,
+        "value": value,
+        "bound": bound,
+        "seconds": seconds,
+    }
     return {"family": family, "instance": "x", "limit": LIMIT, **answer}
 
 
@@ -35,10 +43,12 @@ def test_there_are_36_capped_instances_of_six_families() -> None:
 
 def test_unequal_micro_batches_have_room_for_one_per_device() -> None:
     found = [instance for _, instance in compare.instances(compare.UNEQUAL)]
-    assert [(one.num_devices, one.num_microbatches) for one in found] == [(4, 16)] * 3 + [
-        (8, 32)
-    ] * 3
-    assert all(one.memory.capacity == one.num_devices and one.times.is_split for one in found)
+    assert [(one.num_devices, one.num_microbatches) for one in found] == [
+        (4, 16)
+    ] * 3 + [(8, 32)] * 3
+    assert all(
+        one.memory.capacity == one.num_devices and one.times.is_split for one in found
+    )
 
 
 def test_what_the_file_holds_is_not_run_again(

@@ -30,7 +30,9 @@ def test_moves_keep_all_layers_and_every_stage(seed: int) -> None:
 
 def test_all_splits_of_a_small_winner_are_tried() -> None:
     # The split 2 + 1 + 1 reaches 60, the bound of its first device; the two others take longer.
-    layers = [{"forward": f, "backward": b} for f, b in ((3, 5), (3, 4), (3, 6), (1, 4))]
+    layers = [
+        {"forward": f, "backward": b} for f, b in ((3, 5), (3, 4), (3, 6), (1, 4))
+    ]
     request = parse_request(
         {
             "model": {"microbatch_sizes": [1], "layers": layers},

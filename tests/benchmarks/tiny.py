@@ -10,7 +10,13 @@ from typing import Any
 from best_known import verify
 from best_known_files import StoredSchedule
 
-from ppsolve.models.core.result import Result, ScheduleDocument, Status, StopReason, Versions
+from ppsolve.models.core.result import (
+    Result,
+    ScheduleDocument,
+    Status,
+    StopReason,
+    Versions,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import lower, parse_instance
@@ -52,7 +58,9 @@ def result_of(instance: Instance, *, late: int = 0, bound: float | None = 7) -> 
     return result_with(instance, schedule_of(instance, late=late), bound)
 
 
-def result_with(instance: Instance, schedule: Schedule, bound: float | None = None) -> Result:
+def result_with(
+    instance: Instance, schedule: Schedule, bound: float | None = None
+) -> Result:
     value = schedule.problem.scale.time(schedule.value)
     return Result(
         instance=instance.name,

@@ -49,12 +49,16 @@ class TestOneMachine:
         assert preemptive_bound(heads, lengths, tails) == 10
 
     @given(st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=1, max_size=6))
-    def test_is_the_best_over_all_subsets(self, ops: list[tuple[int, int, int]]) -> None:
+    def test_is_the_best_over_all_subsets(
+        self, ops: list[tuple[int, int, int]]
+    ) -> None:
         ops = [(head, length + 1, tail) for head, length, tail in ops]
         subsets = range(1, 2 ** len(ops))
         chosen = [[op for i, op in enumerate(ops) if bits >> i & 1] for bits in subsets]
         expected = max(
-            min(h for h, _, _ in part) + sum(p for _, p, _ in part) + min(q for _, _, q in part)
+            min(h for h, _, _ in part)
+            + sum(p for _, p, _ in part)
+            + min(q for _, _, q in part)
             for part in chosen
         )
         heads, lengths, tails = (np.array(column) for column in zip(*ops, strict=True))
@@ -86,23 +90,38 @@ def test_device_span_is_closed_by_name_on_published_rows() -> None:
 def test_published_one_p_makespans_are_proved_optimal(number: int) -> None:
     rows = json.loads((DATA / "zero_bubble_published.json").read_text())["rows"]
     found = bounds_of(**published(rows[number], 1))
-    assert max(found.values()) == rows[number]["measured_heuristic"]["1p/zb"]["makespan_us"]
+    assert (
+        max(found.values())
+        == rows[number]["measured_heuristic"]["1p/zb"]["makespan_us"]
+    )
 
 
-@pytest.mark.parametrize(("factor", "name"), [(1, "memory-work"), (1.5, "first-return")])
+@pytest.mark.parametrize(
+    ("factor", "name"), [(1, "memory-work"), (1.5, "first-return")]
+)
 def test_published_memory_curve_is_closed(factor: float, name: str) -> None:
-    curve = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]
-    rate = dict(zip(curve["memory_limit_over_p"], curve["zb_bubble_rate"], strict=True))[factor]
+    curve = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][
+        0
+    ]
+    rate = dict(
+        zip(curve["memory_limit_over_p"], curve["zb_bubble_rate"], strict=True)
+    )[factor]
     work = 48 * (28814 + 28760 + 19352)
     found = bounds_of(**published(curve, factor), objective="device_span")
     assert found[name] == pytest.approx(work / (1 - rate), abs=0.5)
 
 
-@pytest.mark.parametrize(("factor", "span"), [(1, 3969197), (1.125, 3825078), (1.25, 3728854)])
-def test_v_spans_are_bounded_by_the_device_that_waits_longest(factor: float, span: int) -> None:
+@pytest.mark.parametrize(
+    ("factor", "span"), [(1, 3969197), (1.125, 3825078), (1.25, 3728854)]
+)
+def test_v_spans_are_bounded_by_the_device_that_waits_longest(
+    factor: float, span: int
+) -> None:
     # Plain bounds of all 16 devices are equal, their work; heads under memory are raised for some.
     # At 1p this is the published span, 2.9 % above the work.
-    curve = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][0]
+    curve = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves"][
+        0
+    ]
     fields = published(curve, factor)
     times = {kind: length / 2 for kind, length in fields["times"].items()}
     memory = fields["memory"] | {"activation": 0.5}
@@ -156,14 +175,17 @@ def scan(capacity: float) -> dict[str, Any]:
 
 
 def test_memory_below_one_activation_is_infeasible_with_the_reason() -> None:
-    with pytest.raises(MemoryInfeasible, match=r"F0.0 alone needs 1 of device 0, capacity 0.5"):
+    with pytest.raises(
+        MemoryInfeasible, match=r"F0.0 alone needs 1 of device 0, capacity 0.5"
+    ):
         bounds_of(**uniform(2, 2, 0.5))
 
 
 def test_memory_below_one_micro_batch_of_chunks_is_infeasible() -> None:
     fields = uniform(2, 2, 1.5) | {"placement": "vshape"}
     with pytest.raises(
-        MemoryInfeasible, match=r"F3.0 together with F0.0 needs 2 of device 0, capacity 1.5"
+        MemoryInfeasible,
+        match=r"F3.0 together with F0.0 needs 2 of device 0, capacity 1.5",
     ):
         bounds_of(**fields)
 
@@ -178,7 +200,9 @@ def test_no_rule_is_begun_once_one_proves_enough() -> None:
         name: every[name] for name in ("critical-path", "work")
     }
     beyond = best_bound(every.values()).value + 1
-    assert lower_bounds(ImpliedOrder(implied.problem), enough=beyond) == list(every.values())
+    assert lower_bounds(ImpliedOrder(implied.problem), enough=beyond) == list(
+        every.values()
+    )
 
 
 def test_best_bound_of_none_is_trivial() -> None:
@@ -195,7 +219,9 @@ def test_one_micro_batch_without_a_twin_is_counted_too() -> None:
 
 def test_static_memory_is_named() -> None:
     memory = {"capacity": 1.8, "activation": 0.5, "static": 1.5}
-    with pytest.raises(MemoryInfeasible, match=r"alone needs 2 of device 0 \(1.5 of it static\)"):
+    with pytest.raises(
+        MemoryInfeasible, match=r"alone needs 2 of device 0 \(1.5 of it static\)"
+    ):
         bounds_of(**uniform(2, 2, 1) | {"memory": memory})
 
 
@@ -207,7 +233,11 @@ def test_room_for_one_micro_batch_makes_a_chain() -> None:
 
 def test_memory_may_be_larger_than_any_number_of_activations() -> None:
     document = {
-        **{"num_devices": 2, "num_microbatches": 3, "times": {"forward": 3, "backward": 2}},
+        **{
+            "num_devices": 2,
+            "num_microbatches": 3,
+            "times": {"forward": 3, "backward": 2},
+        },
         "memory": {"capacity": 8 * 10**10, "activation": 1e-9},
     }
     result = ppsolve.optimize(PipelineInstance.parse(document), time_limit=20)

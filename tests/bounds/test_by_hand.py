@@ -27,7 +27,11 @@ def bounds(problem: Problem) -> dict[str, int]:
 
 
 def pipeline(**fields: Any) -> Problem:
-    base = {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+    base = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 1, "backward": 2},
+    }
     return lower(PipelineInstance(**base | fields))
 
 
@@ -47,7 +51,13 @@ def test_critical_path_is_the_longest_chain() -> None:
 
 def test_work_is_head_load_and_tail_of_a_resource() -> None:
     # Both ops of r follow x (3) and precede y (5).
-    ops = [op("x", 3), op("a", 2, "r"), op("b", 4, "r"), op("y", 5), op("point", 0, "r")]
+    ops = [
+        op("x", 3),
+        op("a", 2, "r"),
+        op("b", 4, "r"),
+        op("y", 5),
+        op("point", 0, "r"),
+    ]
     edges = [("x", "a"), ("x", "b"), ("a", "y"), ("b", "y"), ("x", "point")]
     problem = small(ops, edges)
     assert bounds(problem)["work"] == work_bound(problem) == 3 + 6 + 5
@@ -56,7 +66,12 @@ def test_work_is_head_load_and_tail_of_a_resource() -> None:
 
 def test_one_machine_sees_heads_and_tails_of_parts() -> None:
     # a alone has the long tail, b and c the late heads: 4 + (2 + 2) + 1.
-    ops = [op("a", 1, "r"), op("b", 2, "r", release=4), op("c", 2, "r", release=4), op("z", 1)]
+    ops = [
+        op("a", 1, "r"),
+        op("b", 2, "r", release=4),
+        op("c", 2, "r", release=4),
+        op("z", 1),
+    ]
     problem = small(ops, [("b", "z"), ("c", "z")])
     found = bounds(problem)
     assert found["work"] == 0 + 5 + 0
@@ -87,7 +102,9 @@ def test_index_order_is_counted_from_one_machine_on() -> None:
         (4, 1 + 1 + 4 * 2 + 2),
     ],
 )
-def test_memory_makes_chains_through_earlier_micro_batches(capacity: int, expected: int) -> None:
+def test_memory_makes_chains_through_earlier_micro_batches(
+    capacity: int, expected: int
+) -> None:
     memory = {"capacity": capacity, "activation": 1}
     found = bounds(pipeline(num_microbatches=4, memory=memory))
     assert found["memory-cycle"] == expected
@@ -95,7 +112,9 @@ def test_memory_makes_chains_through_earlier_micro_batches(capacity: int, expect
 
 def test_bounds_come_strongest_first() -> None:
     found = lower_bounds(ImpliedOrder(pipeline(num_microbatches=5)))
-    assert [bound.value for bound in found] == sorted((b.value for b in found), reverse=True)
+    assert [bound.value for bound in found] == sorted(
+        (b.value for b in found), reverse=True
+    )
     assert best_bound(found) == found[0]
     assert best_bound([Bound("a", 3), Bound("b", 4)]).name == "b"
 
@@ -134,7 +153,10 @@ class TestReturn:
         everything = [0, 1, 2, 3, 4]
         assert self.bound(ops=everything) == 10 + 2 + 3 + 1
         assert self.bound(ops=everything, moments=2) == 20 + 1
-        assert self.bound(ops=everything, moments=2, heads=[0, 0, 0, 18, 20]) == 18 + 2 + 3 + 1
+        assert (
+            self.bound(ops=everything, moments=2, heads=[0, 0, 0, 18, 20])
+            == 18 + 2 + 3 + 1
+        )
 
     def test_resources_that_only_acquire_or_never_do_say_nothing(self) -> None:
         assert self.bound(ops=[0, 1, 2]) == 0
@@ -149,7 +171,9 @@ class TestReturn:
         ops = [op(f"a{k}", 1, "r", **TAKE) for k in range(2)]
         ops += [op(f"b{k}", 2, "s", **GIVE) for k in range(2)]
         family = [["a0", "b0"], ["a1", "b1"]]
-        problem = small(ops, [("a0", "b0"), ("a1", "b1")], capacity=1, families=[family])
+        problem = small(
+            ops, [("a0", "b0"), ("a1", "b1")], capacity=1, families=[family]
+        )
         known = Relaxations(ImpliedOrder(problem))
         assert known.full.tails.tolist() == [1 + 2 + 1 + 2, 3, 5, 2]
         assert known.ordered.tails.tolist() == [5, 3, 4, 2]
@@ -159,7 +183,12 @@ class TestSpans:
     """r runs `first` (2) and `last` (3), s runs `slow` (5) in between, p2p 1 each way."""
 
     def problem(self, **fields: Any) -> Problem:
-        ops = [op("first", 2, "r"), op("slow", 5, "s"), op("last", 3, "r"), op("mark", 0, "r")]
+        ops = [
+            op("first", 2, "r"),
+            op("slow", 5, "s"),
+            op("last", 3, "r"),
+            op("mark", 0, "r"),
+        ]
         edges = [("first", "slow", 1), ("slow", "last", 1)]
         return small(ops, edges, objective="device_span", **fields)
 
@@ -186,7 +215,9 @@ class TestSpans:
 
     def test_of_equal_devices_the_outer_ones_are_strengthened(self) -> None:
         params = BoundsParams(raised_devices=2)
-        problem = small([op(f"{d}", 2, f"r{d}") for d in range(5)], objective="device_span")
+        problem = small(
+            [op(f"{d}", 2, f"r{d}") for d in range(5)], objective="device_span"
+        )
         tried: list[int] = []
 
         def strengthen(heads: IntArray) -> IntArray:
@@ -207,20 +238,37 @@ class TestSpans:
         ops += [op(f"b{k}", 2, "s", **GIVE) for k in range(2)]
         family = [["a0", "b0"], ["a1", "b1"]]
         edges = [("a0", "b0"), ("a1", "b1")]
-        problem = small(ops, edges, capacity=1, families=[family], objective="device_span")
+        problem = small(
+            ops, edges, capacity=1, families=[family], objective="device_span"
+        )
         found = bounds(problem)
-        assert (found["critical-path"], found["one-machine"], found["memory-cycle"]) == (2, 4, 5)
+        assert (
+            found["critical-path"],
+            found["one-machine"],
+            found["memory-cycle"],
+        ) == (2, 4, 5)
 
     def test_chain_adds_the_work_between(self) -> None:
         # Two slow ops on s between the ops of r: 2 + (5 + 4) + 3.
-        ops = [op("first", 2, "r"), op("s0", 5, "s"), op("s1", 4, "s"), op("last", 3, "r")]
+        ops = [
+            op("first", 2, "r"),
+            op("s0", 5, "s"),
+            op("s1", 4, "s"),
+            op("last", 3, "r"),
+        ]
         edges = [("first", "s0"), ("first", "s1"), ("s0", "last"), ("s1", "last")]
         found = bounds(small(ops, edges, objective="device_span"))
-        assert (found["chain"], found["critical-path"], found["one-machine"]) == (14, 10, 10)
+        assert (found["chain"], found["critical-path"], found["one-machine"]) == (
+            14,
+            10,
+            10,
+        )
 
     def test_head_before_the_first_op_of_a_device_does_not_count(self) -> None:
         ops = [op("before", 9, "s"), op("a", 2, "r"), op("b", 3, "r")]
-        found = bounds(small(ops, [("before", "a"), ("a", "b")], objective="device_span"))
+        found = bounds(
+            small(ops, [("before", "a"), ("a", "b")], objective="device_span")
+        )
         assert best_bound(Bound(n, v) for n, v in found.items()).value == 9
         assert found["work"] == 9
         alone = small(ops[1:], [("a", "b", 4)], objective="device_span")
@@ -241,7 +289,11 @@ class TestJointSpans:
     """The spans of all devices together."""
 
     def test_devices_that_wait_for_each_other(self) -> None:
-        times = {"forward": [5, 2, 1], "backward_input": [4, 4, 2], "backward_weight": [1, 6, 6]}
+        times = {
+            "forward": [5, 2, 1],
+            "backward_input": [4, 4, 2],
+            "backward_weight": [1, 6, 6],
+        }
         found = bounds(pipeline(num_devices=3, times=times, objective="device_span"))
         assert max(found.values()) == found["joint-spans"] == 26
         assert max(v for name, v in found.items() if name != "joint-spans") == 25
@@ -265,7 +317,9 @@ class Alternating(Spans):
 
     def __init__(self, *growth: list[int], clock: Clock | None = None) -> None:
         problem = small([op(f"{d}", 1, f"r{d}") for d in range(len(growth[0]))])
-        super().__init__(problem, ImpliedOrder(problem).full, BoundsEffort(clock or Clock()))
+        super().__init__(
+            problem, ImpliedOrder(problem).full, BoundsEffort(clock or Clock())
+        )
         self.resources = list(range(len(growth[0])))
         self._growth, self._round, self._stopped = growth, -1, clock
 
@@ -276,4 +330,6 @@ class Alternating(Spans):
     def end_after(self, device: int, heads: IntArray) -> Reason:
         if self._stopped is not None:
             self._stopped.stop()
-        return Reason(int(heads[device]) + self._growth[self._round % len(self._growth)][device])
+        return Reason(
+            int(heads[device]) + self._growth[self._round % len(self._growth)][device]
+        )

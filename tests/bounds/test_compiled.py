@@ -36,7 +36,10 @@ class Countdown(Clock):
 def values(problem: Problem, clock: Clock | None = None) -> dict[str, int] | str:
     """Return every bound by name, or why there is no schedule."""
     try:
-        return {bound.name: bound.value for bound in lower_bounds(ImpliedOrder(problem), clock)}
+        return {
+            bound.name: bound.value
+            for bound in lower_bounds(ImpliedOrder(problem), clock)
+        }
     except MemoryInfeasible as error:
         return str(error)
 

@@ -39,9 +39,14 @@ def least_over_orders(forward: Table, backward: Table) -> int:
             heads = [(forward[0][i], forward[1][i]) for i in done]
             heads += [(forward[0][i] + forward[1][i], backward[1][i]) for i in done]
             for cut, _ in heads:
-                end = max(end, cut + sum(length for head, length in heads if head >= cut))
+                end = max(
+                    end, cut + sum(length for head, length in heads if head >= cut)
+                )
             ready.append((max(end, path[member]), backward[0][member]))
-        ends = [cut + sum(length for time, length in ready if time >= cut) for cut, _ in ready]
+        ends = [
+            cut + sum(length for time, length in ready if time >= cut)
+            for cut, _ in ready
+        ]
         least.append(max(ends))
     return min(least)
 
@@ -80,4 +85,6 @@ def test_time_may_run_backwards() -> None:
     times = [[1, 2, 3], [4, 5, 6]], [[3, 1, 2], [1, 1, 5]]
     turned = times[1], times[0]
     paths = Paths(flow(*times)).reversed
-    assert drain_bound(paths, [1], NODES) == drain_bound(Paths(flow(*turned)), [1], NODES)
+    assert drain_bound(paths, [1], NODES) == drain_bound(
+        Paths(flow(*turned)), [1], NODES
+    )

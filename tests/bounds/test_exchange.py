@@ -19,9 +19,14 @@ from tests.marks import first
 Table = list[list[int]]
 
 
-def instance(forward: Table, backward: Table, capacity: list[int] | None) -> PipelineInstance:
+def instance(
+    forward: Table, backward: Table, capacity: list[int] | None
+) -> PipelineInstance:
     memory = None if capacity is None else {"capacity": capacity, "activation": 1}
-    data: dict[str, Any] = {"times": {"forward": forward, "backward": backward}, "memory": memory}
+    data: dict[str, Any] = {
+        "times": {"forward": forward, "backward": backward},
+        "memory": memory,
+    }
     count = len(forward[0])
     return PipelineInstance(num_devices=len(forward), num_microbatches=count, **data)
 
@@ -33,7 +38,12 @@ def flow(forward: Table, backward: Table, capacity: list[int] | None = None) -> 
 
 
 def best_exchange(
-    forward: Table, backward: Table, capacity: list[int] | None, replicas: int, *, equal: bool
+    forward: Table,
+    backward: Table,
+    capacity: list[int] | None,
+    replicas: int,
+    *,
+    equal: bool,
 ) -> int:
     """Return the least makespan of the slowest replica over all assignments."""
     count = len(forward[0])
@@ -42,7 +52,10 @@ def best_exchange(
     def alone(members: frozenset[int]) -> int:
         if not members:
             return 0
-        picked = [[[row[i] for i in sorted(members)] for row in t] for t in (forward, backward)]
+        picked = [
+            [[row[i] for i in sorted(members)] for row in t]
+            for t in (forward, backward)
+        ]
         value = brute_force(lower(instance(picked[0], picked[1], capacity)))
         assert value is not None
         return value
@@ -50,7 +63,8 @@ def best_exchange(
     best = []
     for owners in product(range(replicas), repeat=count):
         shares = [
-            frozenset(np.flatnonzero(np.array(owners) == r).tolist()) for r in range(replicas)
+            frozenset(np.flatnonzero(np.array(owners) == r).tolist())
+            for r in range(replicas)
         ]
         if not equal or {len(share) for share in shares} == {count // replicas}:
             best.append(max(map(alone, shares)))
@@ -113,10 +127,16 @@ def test_no_bound_is_above_the_best_assignment(seed: int, equal: bool) -> None:
     if equal and count % replicas:
         count += 1
     most = 3 if stages == 2 else 4
-    forward, backward = rng.integers(0 if seed % 5 == 0 else 1, 9, (2, stages, count)).tolist()
+    forward, backward = rng.integers(
+        0 if seed % 5 == 0 else 1, 9, (2, stages, count)
+    ).tolist()
     capacity = rng.integers(1, most, stages).tolist() if seed % 3 else None
     if not equal and stages * count > 6:
         count = 3
-        forward, backward = ([row[:3] for row in table] for table in (forward, backward))
+        forward, backward = (
+            [row[:3] for row in table] for table in (forward, backward)
+        )
     best = best_exchange(forward, backward, capacity, replicas, equal=equal)
-    assert exchange_bound(flow(forward, backward, capacity), replicas, equal=equal) <= best
+    assert (
+        exchange_bound(flow(forward, backward, capacity), replicas, equal=equal) <= best
+    )

@@ -49,12 +49,19 @@ def random_problem(seed: int) -> Problem:
     rng = np.random.default_rng(seed)
     shapes = [(2, 2, True), (2, 3, False), (3, 2, False), (1, 3, True), (2, 2, False)]
     stages, count, split = shapes[int(rng.integers(len(shapes)))]
-    kinds = ["forward", *(["backward_input", "backward_weight"] if split else ["backward"])]
+    kinds = [
+        "forward",
+        *(["backward_input", "backward_weight"] if split else ["backward"]),
+    ]
     least = 0 if rng.random() < 0.2 else 1
     times = {kind: rng.integers(least, 7, (stages, count)).tolist() for kind in kinds}
     fields: dict[str, Any] = {"p2p": {"latency": int(rng.integers(0, 3))}}
     if stages * count < 6 and not split and rng.random() < 0.4:
-        fields["p2p"] |= {"mode": "link", "bytes": int(rng.integers(1, 4)), "bandwidth": 1}
+        fields["p2p"] |= {
+            "mode": "link",
+            "bytes": int(rng.integers(1, 4)),
+            "bandwidth": 1,
+        }
     if rng.random() < 0.7:
         fields["memory"] = {
             "capacity": rng.integers(1, 4, stages).tolist(),
@@ -71,7 +78,9 @@ def test_no_bound_is_above_the_optimum(seed: int) -> None:
     assert found is not None
     best = brute_force(problem)
     if best is not None:
-        assert {name: value for name, value in values(found).items() if value > best} == {}
+        assert {
+            name: value for name, value in values(found).items() if value > best
+        } == {}
 
 
 def test_bounds_are_the_same_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +102,10 @@ def test_larger_trees_of_orders_raise_the_bound_while_there_is_time() -> None:
     rng = np.random.default_rng(8)
     forward = rng.integers(1, 90, 12).tolist()
     times = {"forward": [forward] * 4, "backward": [[2 * time for time in forward]] * 4}
-    paths, params = Paths(flow(times, 12)), BoundsParams(drain_nodes=1000, more_nodes=(2000, 4000))
+    paths, params = (
+        Paths(flow(times, 12)),
+        BoundsParams(drain_nodes=1000, more_nodes=(2000, 4000)),
+    )
     found = list(larger_drains(paths, params, Clock()))
     assert found == [drain(paths, params, nodes) for nodes in (1000, 2000, 4000)]
     assert found == sorted(found)
@@ -112,7 +124,9 @@ def test_a_pipeline_of_unequal_microbatches_is_bounded_as_a_flow() -> None:
         assert task.board.bound.value == brute_force(task.problem)
 
 
-def test_bounds_found_before_a_rule_is_broken_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_found_before_a_rule_is_broken_off_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken_off(paths: Paths, params: BoundsParams) -> int:
         raise ArithmeticError
 
@@ -120,7 +134,10 @@ def test_bounds_found_before_a_rule_is_broken_off_stay(monkeypatch: pytest.Monke
     data = {"num_devices": 3, "num_microbatches": 3, "times": times}
     tasks = [PIPELINE.task(PipelineInstance(**data)) for _ in range(2)]
     tasks[0].find_bounds()
-    cut = [replace(rule, flow=broken_off) if rule.name == "drain" else rule for rule in BOUNDS]
+    cut = [
+        replace(rule, flow=broken_off) if rule.name == "drain" else rule
+        for rule in BOUNDS
+    ]
     monkeypatch.setattr(registry, "BOUNDS", cut)
     with pytest.raises(ArithmeticError):
         tasks[1].find_bounds()
@@ -131,15 +148,21 @@ def test_bounds_found_before_a_rule_is_broken_off_stay(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_with_work_that_follows_are_below_the_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    times = {kind: rng.integers(1, 9, (2, 3)).tolist() for kind in ("forward", "backward")}
-    after = {kind: rng.integers(0, 20, 2).tolist() for kind in ("optimizer", "allreduce")}
+    times = {
+        kind: rng.integers(1, 9, (2, 3)).tolist() for kind in ("forward", "backward")
+    }
+    after = {
+        kind: rng.integers(0, 20, 2).tolist() for kind in ("optimizer", "allreduce")
+    }
     problem = problem_of(times, 3, **after)
     whole, optimum = flow_of(problem), brute_force(problem)
     assert whole is not None
     assert optimum is not None
     assert whole.behind.any()
     states = solve_states(whole, optimum + 1)
-    pair = two_resources(Paths(whole), optimum + 1, max_placed=DEFAULT_PARAMS.placed_ops)
+    pair = two_resources(
+        Paths(whole), optimum + 1, max_placed=DEFAULT_PARAMS.placed_ops
+    )
     assert states is not None
     found = [*values(whole).values(), exchange_bound(whole, 1), states.bound, pair]
     assert max(found) <= optimum

@@ -14,7 +14,11 @@ from ppsolve.solver.bounds.memory_time import memory_time
 
 
 def flow(times: dict[str, Any], count: int, **memory: Any) -> Flow:
-    data = {"num_devices": len(times["forward"]), "num_microbatches": count, "times": times}
+    data = {
+        "num_devices": len(times["forward"]),
+        "num_microbatches": count,
+        "times": times,
+    }
     found = flow_of(lower(PipelineInstance(**data, memory={"activation": 1, **memory})))
     assert found is not None
     return found

@@ -83,7 +83,9 @@ def test_a_third_release_makes_room_too() -> None:
     for k in range(3):
         ops.append(op(f"a{k}", 1, "r", acquire={"m": 1}))
         parts = zip("bcd", (0.3, 0.3, 0.4), strict=True)
-        ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": part}) for name, part in parts]
+        ops += [
+            op(f"{name}{k}", 1, "r", release_at_end={"m": part}) for name, part in parts
+        ]
         edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "cd")]
     family = [[f"{name}{k}" for name in "abcd"] for k in range(3)]
     problem = small(ops, edges, capacity=2, families=[family])
@@ -109,7 +111,9 @@ def test_lanes_of_which_one_has_no_order_say_nothing() -> None:
     for k in range(2):
         ops += [op(f"{name}{k}", 1, "r", acquire={"m": 1}) for name in "ab"]
         ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 0.5}) for name in "cdef"]
-        edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "bd", "ce", "de", "ef")]
+        edges += [
+            (f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bc", "bd", "ce", "de", "ef")
+        ]
     family = [[f"{name}{k}" for name in "abcdef"] for k in range(2)]
     implied = ImpliedOrder(small(ops, edges, capacity=3, families=[family]))
     heads = start_heads(implied.problem, implied.full)
@@ -141,14 +145,19 @@ def test_choices_are_all_that_make_room(seed: int) -> None:
         for count in rng.integers(1, 3, 2)
     )
     members = int(rng.integers(1, 6))
-    amounts = ReleaseAmounts(taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members)
+    amounts = ReleaseAmounts(
+        taken, shares, Fraction(int(rng.integers(-1, 12)), 4), members
+    )
     expected = [choices_of(amounts, row) for row in range(members)]
     for step in (1, 2, 3):
         pointer, flat = amounts.choices(step)
-        found = [flat[2 * a : 2 * b].reshape(-1, 2).tolist() for a, b in pairwise(pointer)]
+        found = [
+            flat[2 * a : 2 * b].reshape(-1, 2).tolist() for a, b in pairwise(pointer)
+        ]
         looked_at = [(members - 1 - row) % step == 0 for row in range(members)]
         assert found == [
-            each if chosen else [] for each, chosen in zip(expected, looked_at, strict=True)
+            each if chosen else []
+            for each, chosen in zip(expected, looked_at, strict=True)
         ]
 
 
@@ -170,7 +179,10 @@ def test_any_release_may_be_the_largest_one_of_its_series() -> None:
     # behind a0, b0 and a1.
     ops, edges = [], []
     for k in range(2):
-        ops += [op(f"a{k}", 1, "r", acquire={"m": 2}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops += [
+            op(f"a{k}", 1, "r", acquire={"m": 2}),
+            op(f"b{k}", 1, "r", acquire={"m": 1}),
+        ]
         ops.append(op(f"d{k}", 1, "r", release_at_end={"m": 2}))
         ops.append(op(f"c{k}", 1, "r", release_at_end={"m": 1}))
         edges += [(f"{x}{k}", f"{y}{k}") for x, y in ("ab", "bd", "dc")]
@@ -205,7 +217,9 @@ def test_sums_beyond_int64_are_exact(lanes: int, members: int) -> None:
         (Fraction(amount),) * lanes, (Fraction(amount),), Fraction(amount), members
     )
     need = amounts.shortage(np.arange(members))
-    assert need.tolist() == [lanes * (row + 1) * amount - amount for row in range(members)]
+    assert need.tolist() == [
+        lanes * (row + 1) * amount - amount for row in range(members)
+    ]
 
 
 def test_large_amounts_are_rounded_for_what_is_free() -> None:
@@ -216,7 +230,10 @@ def test_large_amounts_are_rounded_for_what_is_free() -> None:
     smallest, times, over, more, more_over = amounts.fractions
     assert (smallest, times, over) == (MAX_SMALLEST, 2, MAX_SMALLEST // 2)
     assert more[:5].tolist() == [0, 0, 0, 0, 1]
-    assert more_over[:4].tolist() == [0, *(n * MAX_SMALLEST // 4 + 1 for n in (1, 2, 3))]
+    assert more_over[:4].tolist() == [
+        0,
+        *(n * MAX_SMALLEST // 4 + 1 for n in (1, 2, 3)),
+    ]
 
 
 def test_what_an_outer_lane_took_runs_before_too() -> None:
@@ -224,7 +241,10 @@ def test_what_an_outer_lane_took_runs_before_too() -> None:
     # c0; before it run a0, b0, c0 and a1, though a1 and c0 wait for nothing of one another.
     ops, edges = [], []
     for k in range(2):
-        ops += [op(f"a{k}", 1, "r", acquire={"m": 1}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops += [
+            op(f"a{k}", 1, "r", acquire={"m": 1}),
+            op(f"b{k}", 1, "r", acquire={"m": 1}),
+        ]
         ops += [op(f"{name}{k}", 1, "r", release_at_end={"m": 1}) for name in "cd"]
         edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}"), (f"c{k}", f"d{k}")]
     family = [[f"{name}{k}" for name in "abcd"] for k in range(2)]
@@ -240,14 +260,21 @@ def test_a_release_of_two_lanes_is_no_work_twice() -> None:
     # alone, behind a0, b0 and a1, and all is done by 6.
     ops, edges = [], []
     for k in range(2):
-        ops += [op(f"a{k}", 1, "r", acquire={"m": 1}), op(f"b{k}", 1, "r", acquire={"m": 1})]
+        ops += [
+            op(f"a{k}", 1, "r", acquire={"m": 1}),
+            op(f"b{k}", 1, "r", acquire={"m": 1}),
+        ]
         ops.append(op(f"c{k}", 1, "r", release_at_end={"m": 2}))
         edges += [(f"a{k}", f"b{k}"), (f"b{k}", f"c{k}")]
     family = [[f"{name}{k}" for name in "abc"] for k in range(2)]
     problem = small(ops, edges, capacity=2, families=[family])
     heads = Relaxations(ImpliedOrder(problem)).strong_heads
     assert heads[number(problem, "b1")] <= 4
-    assert best_bound(lower_bounds(ImpliedOrder(problem))).value == brute_force(problem) == 6
+    assert (
+        best_bound(lower_bounds(ImpliedOrder(problem))).value
+        == brute_force(problem)
+        == 6
+    )
 
 
 def test_heads_never_fall_and_stay_without_pools() -> None:
@@ -260,7 +287,9 @@ def test_heads_never_fall_and_stay_without_pools() -> None:
 def test_acquires_that_are_left_out_weaken_heads_only() -> None:
     problem = rows(6, 2.5, in_order=True)
     full = Relaxations(ImpliedOrder(problem)).strong_heads
-    few = Relaxations(ImpliedOrder(problem), params=BoundsParams(raised_acquires=2)).strong_heads
+    few = Relaxations(
+        ImpliedOrder(problem), params=BoundsParams(raised_acquires=2)
+    ).strong_heads
     assert (few <= full).all()
     # The last acquire is always looked at.
     last = number(problem, "a5")

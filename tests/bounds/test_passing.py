@@ -21,7 +21,9 @@ Table = list[list[int]]
 def flow(forward: Table, backward: Table, latency: int = 0) -> Flow:
     times = {"forward": forward, "backward": backward}
     size = {"num_devices": len(forward), "num_microbatches": len(forward[0])}
-    found = flow_of(lower(PipelineInstance(**size, times=times, p2p={"latency": latency})))
+    found = flow_of(
+        lower(PipelineInstance(**size, times=times, p2p={"latency": latency}))
+    )
     assert found is not None
     return found
 
@@ -67,7 +69,9 @@ def test_no_bound_is_above_the_optimum(seed: int) -> None:
     assert best is None or passing(Paths(found)) <= best
 
 
-def test_fewer_ends_and_parts_give_lower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_ends_and_parts_give_lower_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(5)
     sizes = rng.lognormal(0, 1, 8)
     times = [[max(1, round(20 * size)) for size in sizes]] * 4

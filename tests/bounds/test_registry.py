@@ -52,7 +52,9 @@ def raised(known: Relaxations) -> list[Bound]:
     return found + list(costly_bounds(known, found[-1].value))
 
 
-def in_both_modes(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> list[list[Bound]]:
+def in_both_modes(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> list[list[Bound]]:
     """Return all better bounds without any clock, by Python and compiled."""
     found = []
     for is_compiled in (False, True):
@@ -76,7 +78,9 @@ def test_shipped_problems_have_the_same_bounds_compiled(
 
 
 @pytest.mark.parametrize("name", first(1, [name for name in NAMES if "p4_m8" in name]))
-def test_so_have_unequal_micro_batches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_have_unequal_micro_batches(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = lower(pipeline_of(read_case(name)))
     by_python, compiled = in_both_modes(problem, monkeypatch)
     assert by_python == compiled
@@ -103,4 +107,8 @@ def test_without_time_cheap_rules_are_left() -> None:
 
 def test_of_equals_the_simpler_rule_is_first() -> None:
     found = [Bound("drain", 3), Bound("chain", 4), Bound("work", 3)]
-    assert [bound.name for bound in strongest_first(found)] == ["chain", "work", "drain"]
+    assert [bound.name for bound in strongest_first(found)] == [
+        "chain",
+        "work",
+        "drain",
+    ]

@@ -74,11 +74,17 @@ def too_high(instance: Instance) -> dict[str, int]:
     if makespan is None:
         return {}
     ticks = int(makespan / problem.scale.tick)
-    values = {rule.name: max(claims(rule, problem, ticks), default=0) for rule in BOUNDS}
+    values = {
+        rule.name: max(claims(rule, problem, ticks), default=0) for rule in BOUNDS
+    }
     best = plain_optimum(instance, below=max(values.values()) * problem.scale.tick)
     if best is None:
         return {}
-    return {name: value for name, value in values.items() if value * problem.scale.tick > best}
+    return {
+        name: value
+        for name, value in values.items()
+        if value * problem.scale.tick > best
+    }
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -115,27 +121,35 @@ def part_of(instance: Instance, rows: tuple[int, ...]) -> Instance:
             return [[row[number] for number in rows] for row in value]
         return value
 
-    part = {name: chosen(instance[name]) for name in ("times", "memory") if name in instance}
+    part = {
+        name: chosen(instance[name]) for name in ("times", "memory") if name in instance
+    }
     if "mode" in instance.get("p2p", {}):
         part["p2p"] = chosen(instance["p2p"])  # latencies have rows of devices
     return instance | part | {"num_microbatches": len(rows)}
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exchange_is_not_above_the_best_assignment(family: str, number: int) -> None:
     for seed in range(3 * number, 3 * number + 3):
         instance = drawn(family, seed)
         problem = lower(PipelineInstance(**instance))
         flow = flow_of(problem)
-        for equal in (False, True) if instance["num_microbatches"] % 2 == 0 else (False,):
+        for equal in (
+            (False, True) if instance["num_microbatches"] % 2 == 0 else (False,)
+        ):
             best = least_of_two_replicas(instance, equal=equal)
             if flow is not None and best is not None:
                 bound = RULES["exchange"].assignments(flow, 2, equal)
                 assert bound * problem.scale.tick <= best, seed
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_few_devices_prove_no_more_than_the_optimum(family: str, number: int) -> None:
     for seed in range(3 * number, 3 * number + 3):

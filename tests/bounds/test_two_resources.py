@@ -33,7 +33,10 @@ def random_pipeline(seed: int) -> Flow:
     """Return 2 to 4 stages and 2 to 4 micro-batches of any durations, with little memory."""
     rng = np.random.default_rng(seed)
     stages, count = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    times = {kind: rng.integers(1, 6, (stages, count)).tolist() for kind in ("forward", "backward")}
+    times = {
+        kind: rng.integers(1, 6, (stages, count)).tolist()
+        for kind in ("forward", "backward")
+    }
     activation = rng.integers(1, 4, (stages, count))
     room = activation.max(axis=1) + rng.integers(0, 4, stages)
     found = flow_of(
@@ -84,7 +87,9 @@ def test_cut_short_it_is_lower_but_a_bound(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_of_two_stages_it_is_the_optimum(seed):
     rng = np.random.default_rng(seed)
-    times = {kind: rng.integers(1, 9, (2, 4)).tolist() for kind in ("forward", "backward")}
+    times = {
+        kind: rng.integers(1, 9, (2, 4)).tolist() for kind in ("forward", "backward")
+    }
     data = {
         "num_devices": 2,
         "num_microbatches": 4,

@@ -16,7 +16,13 @@ from ppsolve.solver.checker import check_schedule
 
 
 def graph(ops: list[dict[str, Any]], **fields: Any) -> Problem:
-    data = {"kind": "graph", "resources": ["r"], "ops": ops, "time_unit": "ms", **fields}
+    data = {
+        "kind": "graph",
+        "resources": ["r"],
+        "ops": ops,
+        "time_unit": "ms",
+        **fields,
+    }
     return lower(parse_instance(data))
 
 
@@ -46,7 +52,9 @@ def test_negative_start() -> None:
 
 def test_release_time() -> None:
     problem = graph([op("a", release=5)])
-    assert texts(problem, 4) == ["release: a starts at 4 ms, before its release time 5 ms"]
+    assert texts(problem, 4) == [
+        "release: a starts at 4 ms, before its release time 5 ms"
+    ]
     assert texts(problem, 5) == []
 
 
@@ -65,12 +73,16 @@ def test_precedence_with_and_without_lag() -> None:
     plain = graph(ops, precedences=[{"before": "a", "after": "b"}])
     assert texts(plain, 0, 1) == ["precedence: b starts at 1 ms, before a ends at 2 ms"]
     lagged = graph(ops, precedences=[{"before": "a", "after": "b", "lag": 3}])
-    assert texts(lagged, 0, 4) == ["precedence: b starts at 4 ms, before a ends at 2 ms + lag 3 ms"]
+    assert texts(lagged, 0, 4) == [
+        "precedence: b starts at 4 ms, before a ends at 2 ms + lag 3 ms"
+    ]
     assert texts(lagged, 0, 5) == []
 
 
 def test_precedence_names_both_ops() -> None:
-    problem = graph([op("a"), op("b", resources=[])], precedences=[{"before": "a", "after": "b"}])
+    problem = graph(
+        [op("a"), op("b", resources=[])], precedences=[{"before": "a", "after": "b"}]
+    )
     assert [v.ops for v in violations(problem, 0, 1)] == [("a", "b")]
 
 
@@ -79,7 +91,9 @@ def test_starts_are_counted_exactly_beyond_doubles(kind: str) -> None:
     problem = graph([op("a", 1), op("b", 1)])
     for late, expected in ((2**53, ["overlap"]), (2**53 + 1, [])):
         start = np.array([2**53, late], dtype=kind)
-        assert [v.rule for v in check_schedule(problem, Schedule(problem, start))] == expected
+        assert [
+            v.rule for v in check_schedule(problem, Schedule(problem, start))
+        ] == expected
 
 
 def test_times_are_in_the_unit_of_the_instance() -> None:
@@ -91,17 +105,26 @@ def test_times_are_in_the_unit_of_the_instance() -> None:
 
 def test_overlap_names_both_ops_and_the_resource() -> None:
     found = violations(graph([op("a", 4), op("b")]), 0, 3)
-    assert [str(v) for v in found] == ["overlap: b starts at 3 ms on r, where a runs until 4 ms"]
+    assert [str(v) for v in found] == [
+        "overlap: b starts at 3 ms on r, where a runs until 4 ms"
+    ]
     assert found[0].ops == ("a", "b")
 
 
 def test_every_op_inside_a_long_one_is_reported() -> None:
     problem = graph([op("long", 10), op("b"), op("c"), op("d")])
-    assert [v.ops for v in violations(problem, 0, 1, 5, 10)] == [("long", "b"), ("long", "c")]
+    assert [v.ops for v in violations(problem, 0, 1, 5, 10)] == [
+        ("long", "b"),
+        ("long", "c"),
+    ]
 
 
 def test_overlap_on_one_of_several_resources() -> None:
-    ops = [op("a", resources=["r", "s"]), op("b", resources=["s"]), op("c", resources=["r"])]
+    ops = [
+        op("a", resources=["r", "s"]),
+        op("b", resources=["s"]),
+        op("c", resources=["r"]),
+    ]
     problem = graph(ops, resources=["r", "s"])
     assert [v.ops for v in violations(problem, 0, 1, 2)] == [("a", "b")]
 
@@ -129,7 +152,9 @@ def test_no_op_runs_around_a_point() -> None:
 
 
 def test_start_outside_of_every_window() -> None:
-    problem = replace(graph([op("a"), op("b")]), windows={1: np.array([[3, 4], [8, 8]])})
+    problem = replace(
+        graph([op("a"), op("b")]), windows={1: np.array([[3, 4], [8, 8]])}
+    )
     said = "window: b starts at {} ms, which is in no hole that has room for it"
     assert [texts(problem, 0, start) for start in (3, 4, 8)] == [[], [], []]
     assert [texts(problem, 0, start) for start in (2, 5, 9)] == [
@@ -180,13 +205,17 @@ def test_zero_length_holder_needs_no_room() -> None:
 
 def test_memory_never_given_back_is_too_much_to_the_end() -> None:
     problem = memory(1, {"id": "a", "duration": 1, "acquire": {"m": 2}})
-    assert texts(problem, 3) == ["memory: m holds 2 of 1 at 3 ms (too much from 3 ms to the end)"]
+    assert texts(problem, 3) == [
+        "memory: m holds 2 of 1 at 3 ms (too much from 3 ms to the end)"
+    ]
 
 
 def test_memory_is_exact_on_decimals() -> None:
     thirds = [holder(name, 0.1) for name in "abc"]
     assert violations(memory(0.3, *thirds), 0, 0, 0) == []
-    assert [v.rule for v in violations(memory(0.2999999, *thirds), 0, 0, 0)] == ["memory"]
+    assert [v.rule for v in violations(memory(0.2999999, *thirds), 0, 0, 0)] == [
+        "memory"
+    ]
 
 
 def test_allowed_excess_is_a_billionth_of_the_capacity() -> None:
@@ -208,12 +237,16 @@ def test_amounts_beyond_int64_are_counted_exactly() -> None:
     assert violations(problem, 0, 0, 0, 0) == []
     assert [
         v.rule
-        for v in violations(memory(3, *(holder(n, a) for n, a in (("a", huge), ("b", tiny)))), 0, 0)
+        for v in violations(
+            memory(3, *(holder(n, a) for n, a in (("a", huge), ("b", tiny)))), 0, 0
+        )
     ] == ["memory"]
 
 
 def test_releases_alone_are_counted_exactly_beyond_int64() -> None:
-    ops = [{"id": f"a{n}", "duration": 1, "release_at_end": {"m": n}} for n in range(1, 6)]
+    ops = [
+        {"id": f"a{n}", "duration": 1, "release_at_end": {"m": n}} for n in range(1, 6)
+    ]
     problem = memory(15, *ops, initial=15)
     pool = problem.pools[0]
     amounts = tuple(2**61 + amount for amount in pool.amounts)
@@ -236,12 +269,16 @@ def test_initial_amount_alone_can_be_too_much() -> None:
 
 def test_no_op_is_blamed_for_what_is_in_use_at_the_beginning() -> None:
     free = {"id": "a", "duration": 1, "release_at_end": {"m": 1}}
-    problem = memory(1, free, {"id": "b", "duration": 1, "acquire": {"m": 1}}, initial=3)
+    problem = memory(
+        1, free, {"id": "b", "duration": 1, "acquire": {"m": 1}}, initial=3
+    )
     assert [violation.ops for violation in violations(problem, 0, 1)] == [()]
 
 
 def test_memory_of_initial_amount_is_counted() -> None:
-    assert [v.rule for v in violations(memory(2, holder("a", 1), initial=1.5), 0)] == ["memory"]
+    assert [v.rule for v in violations(memory(2, holder("a", 1), initial=1.5), 0)] == [
+        "memory"
+    ]
 
 
 def test_all_violations_are_listed_in_one_call() -> None:
@@ -252,7 +289,15 @@ def test_all_violations_are_listed_in_one_call() -> None:
         pools=[{"name": "m", "capacity": 1}],
     )
     rules = [v.rule for v in violations(problem, 1, -1, 2, 2)]
-    assert rules == ["start", "release", "pin", "precedence", "overlap", "overlap", "memory"]
+    assert rules == [
+        "start",
+        "release",
+        "pin",
+        "precedence",
+        "overlap",
+        "overlap",
+        "memory",
+    ]
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 1, 2], [0.5, 1.0]])

@@ -19,19 +19,29 @@ from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.checker import check_schedule
-from tests.strategies import broken_rules, in_use, serial_schedule, tiny_problem, tiny_problems
+from tests.strategies import (
+    broken_rules,
+    in_use,
+    serial_schedule,
+    tiny_problem,
+    tiny_problems,
+)
 
 Generator = np.random.Generator
 Corruption = Callable[[Problem, list[int], Generator], list[int] | None]
 """Takes a problem and valid starts; returns starts that break the rule, None if it cannot."""
 
 
-def negative_start(problem: Problem, start: list[int], rng: Generator) -> list[int] | None:
+def negative_start(
+    problem: Problem, start: list[int], rng: Generator
+) -> list[int] | None:
     start[int(rng.integers(len(start)))] = -int(rng.integers(1, 5))
     return start
 
 
-def before_release(problem: Problem, start: list[int], rng: Generator) -> list[int] | None:
+def before_release(
+    problem: Problem, start: list[int], rng: Generator
+) -> list[int] | None:
     released = np.flatnonzero(problem.release > 0)
     if not len(released):
         return None
@@ -48,7 +58,9 @@ def off_its_pin(problem: Problem, start: list[int], rng: Generator) -> list[int]
     return start
 
 
-def before_predecessor(problem: Problem, start: list[int], rng: Generator) -> list[int] | None:
+def before_predecessor(
+    problem: Problem, start: list[int], rng: Generator
+) -> list[int] | None:
     if not len(problem.before):
         return None
     edge = int(rng.integers(len(problem.before)))
@@ -58,7 +70,9 @@ def before_predecessor(problem: Problem, start: list[int], rng: Generator) -> li
     return start
 
 
-def on_top_of_another(problem: Problem, start: list[int], rng: Generator) -> list[int] | None:
+def on_top_of_another(
+    problem: Problem, start: list[int], rng: Generator
+) -> list[int] | None:
     resource = int(rng.integers(problem.num_resources))
     ops = problem.ops_by_resource[resource]
     ops = ops[problem.duration[ops] > 0]
@@ -70,7 +84,9 @@ def on_top_of_another(problem: Problem, start: list[int], rng: Generator) -> lis
     return start
 
 
-def more_than_fits(problem: Problem, start: list[int], rng: Generator) -> list[int] | None:
+def more_than_fits(
+    problem: Problem, start: list[int], rng: Generator
+) -> list[int] | None:
     """Move one acquiring op to an instant at which the others leave too little room."""
     if not problem.pools:
         return None
@@ -113,8 +129,14 @@ def test_checker_refuses_every_corrupted_start() -> None:
             start = corrupt(problem, schedule.start.tolist(), rng)
             if start is None:
                 continue
-            found = check_schedule(problem, Schedule(problem, np.array(start, dtype=np.int64)))
-            assert rule in {violation.rule for violation in found}, (problem.name, rule, start)
+            found = check_schedule(
+                problem, Schedule(problem, np.array(start, dtype=np.int64))
+            )
+            assert rule in {violation.rule for violation in found}, (
+                problem.name,
+                rule,
+                start,
+            )
             seen[rule] += 1
     assert seen.total() >= 2_000, seen
     assert min(seen[rule] for rule in STARTS) >= 50, seen
@@ -126,7 +148,9 @@ def drop_an_op(document: dict[str, Any], rng: Generator) -> str:
 
 
 def wrong_end(document: dict[str, Any], rng: Generator) -> str:
-    document["ops"][int(rng.integers(len(document["ops"])))]["end"] += int(rng.choice([-1, 1, 9]))
+    document["ops"][int(rng.integers(len(document["ops"])))]["end"] += int(
+        rng.choice([-1, 1, 9])
+    )
     return "duration"
 
 
@@ -138,7 +162,9 @@ def between_ticks(document: dict[str, Any], rng: Generator) -> str:
 
 
 def wrong_claim(document: dict[str, Any], rng: Generator) -> str:
-    document[str(rng.choice(["value", "makespan", "device_span"]))] += int(rng.choice([-1, 1, 5]))
+    document[str(rng.choice(["value", "makespan", "device_span"]))] += int(
+        rng.choice([-1, 1, 5])
+    )
     return "objective"
 
 
@@ -181,7 +207,15 @@ def written_schedules() -> list[tuple[Problem, str]]:
 
 @pytest.mark.parametrize(
     "corrupt",
-    [drop_an_op, wrong_end, between_ticks, wrong_claim, wrong_label, wrong_bound, wrong_gap],
+    [
+        drop_an_op,
+        wrong_end,
+        between_ticks,
+        wrong_claim,
+        wrong_label,
+        wrong_bound,
+        wrong_gap,
+    ],
 )
 def test_reader_reports_every_corrupted_document(corrupt: Callable[..., str]) -> None:
     rng = np.random.default_rng(2)
@@ -206,10 +240,15 @@ def test_reader_refuses_an_unknown_op(name: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(-2, 25), min_size=24, max_size=24))
-def test_checker_agrees_with_plain_loops_on_any_starts(seed: int, starts: list[int]) -> None:
+def test_checker_agrees_with_plain_loops_on_any_starts(
+    seed: int, starts: list[int]
+) -> None:
     problem = tiny_problem(seed)
     start = np.array(starts[: problem.num_ops], dtype=np.int64)
-    found = {violation.rule for violation in check_schedule(problem, Schedule(problem, start))}
+    found = {
+        violation.rule
+        for violation in check_schedule(problem, Schedule(problem, start))
+    }
     assert found == broken_rules(problem, start.tolist())
 
 
@@ -224,7 +263,10 @@ def test_checker_agrees_with_plain_loops_near_valid_schedules(
         return
     starts = schedule.start.copy()
     starts[op % len(starts)] = start
-    found = {violation.rule for violation in check_schedule(problem, Schedule(problem, starts))}
+    found = {
+        violation.rule
+        for violation in check_schedule(problem, Schedule(problem, starts))
+    }
     assert found == broken_rules(problem, starts.tolist())
 
 

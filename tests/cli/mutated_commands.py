@@ -25,7 +25,9 @@ class Seed:
     name: str
     role: str
     source: Any  # a document, a text, or the path of a file
-    derived: Mapping[str, str] = field(default_factory=dict)  # commands by the role of their output
+    derived: Mapping[str, str] = field(
+        default_factory=dict
+    )  # commands by the role of their output
     suffix: str = "json"
 
 
@@ -119,7 +121,10 @@ JOB_SHOP = {
         {"id": "c", "duration": 4, "resources": ["mill"]},
         {"id": "d", "duration": 1, "resources": ["lathe"]},
     ],
-    "precedences": [{"before": "a", "after": "b"}, {"before": "c", "after": "d", "lag": 1}],
+    "precedences": [
+        {"before": "a", "after": "b"},
+        {"before": "c", "after": "d", "lag": 1},
+    ],
 }
 PERF = {
     "alpha_c": 0.02, "beta_c": 0.002, "alpha_n": 0.1, "beta_n": 0.007, "alpha_r": 0.01,
@@ -154,7 +159,9 @@ QUICK = (
         curve="curve {file} --microbatches 2,3 -t 0.5 -q -o {out}",
         what_if="what-if {file} --microbatches 2,3 -t 0.5 -q -o {out}",
         bench="bench run {file} --processes 1 -t 0.2 -q -o {out}",
-        **{"torch-csv": "export {pipeline-result} --heuristic 1f1b --to torch -o {out}"},
+        **{
+            "torch-csv": "export {pipeline-result} --heuristic 1f1b --to torch -o {out}"
+        },
     ),
     _instance("job-shop", "graph", JOB_SHOP),
     _shipped("kfac/measured/packing", "kfac"),
@@ -190,9 +197,19 @@ SEEDS = (
         {"plan-result": "plan {file} -t 1 -q --result-out {out}"},
     ),
     Seed("params", "goodput", PARAMS),
-    Seed("observations", "observations", ROOT / "instances/plans/observations.csv", suffix="csv"),
+    Seed(
+        "observations",
+        "observations",
+        ROOT / "instances/plans/observations.csv",
+        suffix="csv",
+    ),
     Seed("config", "config", CONFIG),
-    Seed("run", "table", "".join(json.dumps(row) + "\n" for row in rows()), suffix="jsonl"),
+    Seed(
+        "run",
+        "table",
+        "".join(json.dumps(row) + "\n" for row in rows()),
+        suffix="jsonl",
+    ),
     Seed("rank", "trace", ROOT / "tests/data/traces/primus_pp8/pp_rank_0.json"),
     Seed("kernels", "trace", recorded_kernels()),
     Seed("graph", "overlap-graph", ROOT / "tests/data/overlap/I1_half_rule.json"),
@@ -264,5 +281,7 @@ TABLE = {
     "convert trace {file} -o {dir}": "trace table",
 }
 
-READING = tuple(Reading(line, frozenset(roles.split())) for line, roles in TABLE.items())
+READING = tuple(
+    Reading(line, frozenset(roles.split())) for line, roles in TABLE.items()
+)
 """Every command that reads files, with the roles of the files that it reads."""

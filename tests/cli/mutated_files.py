@@ -42,12 +42,18 @@ BATCH = 40  # commands a child
 GRACE = 1.0  # seconds beyond its limit within which a command has to end
 HARD = 60.0  # seconds after which a command is ended
 MEMORY = 6 * 2**30  # bytes of addresses that a child may take
-ANY_FILE = 0.15  # share of mutations given to commands that do not expect a file of that kind
+ANY_FILE = (
+    0.15  # share of mutations given to commands that do not expect a file of that kind
+)
 
 WITHOUT_FILES = {"schema", "convert megatron-layout"}
 """Commands whose argument is a word."""
 
-CODES = frozenset(ExitCode) - {ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.BROKEN_PIPE}
+CODES = frozenset(ExitCode) - {
+    ExitCode.INTERNAL,
+    ExitCode.INTERRUPTED,
+    ExitCode.BROKEN_PIPE,
+}
 """What a command that nobody interrupts may return."""
 
 
@@ -58,7 +64,9 @@ class Answer:
     number: int
     argv: str
     code: int | None  # None where it was ended from outside
-    seconds: float  # the lesser of wall and processor time: other programs may be running
+    seconds: (
+        float  # the lesser of wall and processor time: other programs may be running
+    )
     limit: float
     text: str  # what it wrote to stderr, and a traceback where there is one
 
@@ -72,7 +80,9 @@ class Answer:
         if "Warning: " in self.text:
             return "warning of a library"
         # `bench run` ends so where an item failed.
-        has_failed_items = self.code == ExitCode.INTERNAL and self.argv.startswith("bench run ")
+        has_failed_items = self.code == ExitCode.INTERNAL and self.argv.startswith(
+            "bench run "
+        )
         if self.code not in CODES and not has_failed_items:
             return f"exit code {self.code}"
         if self.code == ExitCode.USAGE and "rror: " not in self.text:
@@ -147,12 +157,19 @@ class Folder:
         is_any = not suited or rng.random() < ANY_FILE
         reading = rng.choice(self.commands if is_any else suited)
         file = folder / f"mutated{origin.suffix}"
-        mutated = {".json": mutated_json, ".jsonl": mutated_lines}.get(origin.suffix, mutated_text)
+        mutated = {".json": mutated_json, ".jsonl": mutated_lines}.get(
+            origin.suffix, mutated_text
+        )
         file.write_text(mutated(origin.read_text(), rng))
         # A result's instance, for commands that take both; else the file itself.
         instance = self.path / f"{origin.name.split('.')[0]}.json"
         result = self.path / f"{origin.name.split('.')[0]}.{role}-result.json"
-        names = {"file": file, "origin": origin, "out": folder / "out", "dir": folder / "made"}
+        names = {
+            "file": file,
+            "origin": origin,
+            "out": folder / "out",
+            "dir": folder / "made",
+        }
         names |= {"instance": instance, "result": result if result.exists() else origin}
         return reading, [word.format(**names) for word in reading.argv]
 
@@ -206,7 +223,12 @@ class Folder:
                 why = "hang" if not ready else "the process ended"
                 code = -1 if ready else None
                 yield Answer(
-                    numbers[done], " ".join(argv), code, HARD, reading.limit, f"{why}\n{text}"
+                    numbers[done],
+                    " ".join(argv),
+                    code,
+                    HARD,
+                    reading.limit,
+                    f"{why}\n{text}",
                 )
                 return
 
@@ -296,7 +318,9 @@ def _report(answers: Iterator[Answer], asked: argparse.Namespace) -> int:
         codes[str(answer.code)] += 1
         if answer.fault is not None:
             faults[answer.fault] += 1
-            print(f"--- {answer.number}: {answer.fault}: {answer.argv}\n{answer.text[-2500:]}")
+            print(
+                f"--- {answer.number}: {answer.fault}: {answer.argv}\n{answer.text[-2500:]}"
+            )
         elif answer.is_late:
             late.append(answer)
             print(f"--- {answer.number}: late: {answer.seconds:.1f} s: {answer.argv}")

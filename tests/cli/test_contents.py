@@ -23,10 +23,24 @@ TINY = {
     "times": {"forward": 1, "backward": 2},
 }
 TRACE = {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": []}
-CONFIG = {"num_stages": 1, "num_batches": 1, "forward_times": [1], "backward_times": [1]}
-RECORD = {"schema": 1, "key": "k", "instance": "tiny", "family": "f", "status": "OPTIMAL"}
+CONFIG = {
+    "num_stages": 1,
+    "num_batches": 1,
+    "forward_times": [1],
+    "backward_times": [1],
+}
+RECORD = {
+    "schema": 1,
+    "key": "k",
+    "instance": "tiny",
+    "family": "f",
+    "status": "OPTIMAL",
+}
 FILES: dict[str, tuple[str | bytes, str]] = {
-    "yaml": ("# a config\nnum_stages: 4\nnum_batches: 8\n", "ppsolve convert visualizer"),
+    "yaml": (
+        "# a config\nnum_stages: 4\nnum_batches: 8\n",
+        "ppsolve convert visualizer",
+    ),
     "yaml document": ("---\nnum_stages: 4\n", "ppsolve convert visualizer"),
     "svg": (
         '<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="1">\n',
@@ -35,10 +49,19 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "png": (b"\x89PNG\r\n\x1a\n\xff", "ppsolve show RESULT"),
     "html": ("<!doctype html>\n<title>x</title>\n", "ppsolve report RESULT"),
     "pickle": (pickle.dumps({"a": [1]}), "ppsolve convert pipefisher --allow-pickle"),
-    "old pickle": (pickle.dumps({"a": [1]}, 0), "ppsolve convert pipefisher --allow-pickle"),
+    "old pickle": (
+        pickle.dumps({"a": [1]}, 0),
+        "ppsolve convert pipefisher --allow-pickle",
+    ),
     "kineto": (json.dumps(TRACE), "ppsolve convert kineto-overlap FILE"),
-    "kineto.gz": (gzip.compress(json.dumps(TRACE).encode()), "ppsolve convert trace FILE"),
-    "perfetto": ('{"displayTimeUnit":"ns","traceEvents":[\n\n]}\n', "ppsolve convert trace FILE"),
+    "kineto.gz": (
+        gzip.compress(json.dumps(TRACE).encode()),
+        "ppsolve convert trace FILE",
+    ),
+    "perfetto": (
+        '{"displayTimeUnit":"ns","traceEvents":[\n\n]}\n',
+        "ppsolve convert trace FILE",
+    ),
     "config": (json.dumps(CONFIG), "ppsolve convert visualizer FILE"),
     "torch csv": ("0F0,0F1,,0B0,0B1\n", "ppsolve convert torch-csv"),
     "table": ("step,stage,start_us,end_us\n0,0,0,1\n", "ppsolve convert trace"),
@@ -67,18 +90,28 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", FILES)
 def test_where_an_instance_is_expected(here, name):
     content, command = FILES[name]
-    (here / "file").write_bytes(content if isinstance(content, bytes) else content.encode())
-    for words in (("optimize", "file"), ("compare", "file"), ("check", "file", "result.json")):
+    (here / "file").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
+    for words in (
+        ("optimize", "file"),
+        ("compare", "file"),
+        ("check", "file", "result.json"),
+    ):
         code, said = run(*words)
         assert code == 2
         assert re.match("error: file: .*this (is|looks like) ", said), said
         assert f"`{command}" in said
 
 
-@pytest.mark.parametrize("name", ["yaml", "svg", "pickle", "kineto", "torch csv", "record"])
+@pytest.mark.parametrize(
+    "name", ["yaml", "svg", "pickle", "kineto", "torch csv", "record"]
+)
 def test_where_a_result_is_expected(here, name):
     content, command = FILES[name]
-    (here / "file").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (here / "file").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     for words in (
         ("check", "tiny.json", "file"),
         ("show", "file", "--svg", "a.svg"),
@@ -90,15 +123,25 @@ def test_where_a_result_is_expected(here, name):
         assert (code, f"`{command}" in said) == (2, True), said
 
 
-@pytest.mark.parametrize("name", sorted(FILES.keys() - {"records", "record"} | {"report"}))
+@pytest.mark.parametrize(
+    "name", sorted(FILES.keys() - {"records", "record"} | {"report"})
+)
 def test_where_results_of_a_benchmark_are_expected(here, name):
     report = ('{\n "kind": "bench-report"\n}\n', "ppsolve bench report RESULTS")
     content, command = {**FILES, "report": report}[name]
-    (here / "file").write_bytes(content if isinstance(content, bytes) else content.encode())
-    for words in (("report", "file"), ("merge", "file", "-o", "o"), ("tiny.json", "-o", "file")):
+    (here / "file").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
+    for words in (
+        ("report", "file"),
+        ("merge", "file", "-o", "o"),
+        ("tiny.json", "-o", "file"),
+    ):
         code, said = run("bench", *words)
         assert code == 2
-        assert re.match("error: file: expected results of a benchmark, this (is|looks like)", said)
+        assert re.match(
+            "error: file: expected results of a benchmark, this (is|looks like)", said
+        )
         assert f"`{command}" in said
 
 
@@ -151,7 +194,10 @@ def test_a_result_in_place_of_another_file(here, words, told):
 
 def test_records_and_long_results_in_place_of_a_trace(here):
     (here / "records.jsonl").write_text(str(FILES["records"][0]))
-    result = {"schema": 1, "schedule": {"time_unit": "us", "ops": 9_000 * [{"id": "F0.0"}]}}
+    result = {
+        "schema": 1,
+        "schedule": {"time_unit": "us", "ops": 9_000 * [{"id": "F0.0"}]},
+    }
     (here / "long.json").write_text(json.dumps(result))
     for words in (("diagnose",), ("convert", "trace", "-o", "folder")):
         for name, told in (
@@ -174,18 +220,28 @@ def test_a_plan_of_a_trace_or_a_config(here):
 def test_a_trace_that_is_none(here):
     for name in ("yaml", "svg", "pickle"):
         content, command = FILES[name]
-        (here / "file").write_bytes(content if isinstance(content, bytes) else content.encode())
+        (here / "file").write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
         code, said = run("diagnose", "file")
         assert (code, f"`{command}" in said) == (2, True)
 
 
-@pytest.mark.parametrize("text", ["{'kind': 1}", '{"kind": "pipeline"\n "a": 1}', "[1, 2", "", "x"])
+@pytest.mark.parametrize(
+    "text", ["{'kind': 1}", '{"kind": "pipeline"\n "a": 1}', "[1, 2", "", "x"]
+)
 def test_what_is_nearly_json_is_not_taken_for_something_else(text):
     assert contents.describe_text(text, contents.TEXTS) is None
 
 
 def test_long_beginnings_are_read_at_once():
-    for text in (" " * 65_000, "," * 65_000 + "{", "a" * 65_000, "<!" * 30_000, "#\n" * 30_000):
+    for text in (
+        " " * 65_000,
+        "," * 65_000 + "{",
+        "a" * 65_000,
+        "<!" * 30_000,
+        "#\n" * 30_000,
+    ):
         contents.describe_text(text, contents.TEXTS)
 
 

@@ -54,7 +54,9 @@ class FakeApi(SimpleNamespace):
             raise self.error
         if on_progress is not None:
             on_progress(Progress("heuristic", 0.1, "1f1b", incumbent=90))
-            on_progress(Progress("incumbent", 0.2, "gpipe", incumbent=90, bound=80, gap=1 / 9))
+            on_progress(
+                Progress("incumbent", 0.2, "gpipe", incumbent=90, bound=80, gap=1 / 9)
+            )
         fields = {
             "instance": instance.name, "status": Status.OPTIMAL, "objective": "makespan",
             "time_unit": "us", "value": 90, "makespan": 90, "device_span": 90, "bound": 90,
@@ -146,7 +148,10 @@ class TestOptimize:
 
     @pytest.mark.parametrize(
         ("names", "message"),
-        [("1f1c", 'unknown heuristic "1f1c"; did you mean "1f1b"?'), (",", "at least one name")],
+        [
+            ("1f1c", 'unknown heuristic "1f1c"; did you mean "1f1b"?'),
+            (",", "at least one name"),
+        ],
     )
     def test_wrong_heuristics(self, run, api, names, message):
         done = run("optimize", "tiny.json", "--heuristics", names)
@@ -161,7 +166,11 @@ class TestOptimize:
     def test_json_is_one_document(self, run):
         done = run("optimize", "tiny.json", "--json")
         parsed = json.loads(done.stdout)
-        assert (parsed["schema"], parsed["value"], len(parsed["schedule"]["ops"])) == (1, 90, 8)
+        assert (parsed["schema"], parsed["value"], len(parsed["schedule"]["ops"])) == (
+            1,
+            90,
+            8,
+        )
 
     def test_quiet_and_verbose(self, run):
         quiet = run("optimize", "tiny.json", "--quiet")
@@ -183,7 +192,11 @@ class TestOptimize:
         ("changes", "options", "code"),
         [
             ({}, [], 0),
-            ({**NOTHING, "status": "INFEASIBLE", "stop_reason": "proved_infeasible"}, [], 3),
+            (
+                {**NOTHING, "status": "INFEASIBLE", "stop_reason": "proved_infeasible"},
+                [],
+                3,
+            ),
             ({**NOTHING, "status": "UNKNOWN", "stop_reason": "time_limit"}, [], 4),
             ({"gap": 0.02}, ["--fail-on-gap", "0.01"], 6),
             ({"gap": 0.01}, ["--fail-on-gap", "0.01"], 0),
@@ -238,7 +251,10 @@ class TestOptimize:
             ("", "error: bad.json: expected JSON, the file is empty\n"),
             ('{"kind": "pipelin"}', 'did you mean "pipeline"?'),
             ('{"kind": "pipeline",\n "x"}', "line 2, column 5"),
-            (json.dumps({**INSTANCE, "num_devices": "two"}), "error: bad.json: num_devices: "),
+            (
+                json.dumps({**INSTANCE, "num_devices": "two"}),
+                "error: bad.json: num_devices: ",
+            ),
         ],
     )
     def test_input_errors_are_one_line(self, run, here, text, message):
@@ -253,7 +269,13 @@ class TestOptimize:
 
     @pytest.mark.parametrize(
         "args",
-        [["--tmie-limit", "3"], ["--gap", "2"], ["--workers", "0"], ["--time-limit", "soon"], []],
+        [
+            ["--tmie-limit", "3"],
+            ["--gap", "2"],
+            ["--workers", "0"],
+            ["--time-limit", "soon"],
+            [],
+        ],
     )
     def test_usage_errors(self, run, args):
         files = ["tiny.json"] if args else []
@@ -277,7 +299,9 @@ class TestCompare:
     def test_directory_in_human_order(self, run, many):
         done = run("compare", "family", "--json", "-q")
         assert [item["instance"] for item in json.loads(done.stdout)] == ["n2", "n10"]
-        assert done.stderr == "note: family/best_known.json is not an instance, left out\n"
+        assert (
+            done.stderr == "note: family/best_known.json is not an instance, left out\n"
+        )
 
     def test_digits_that_are_no_decimals_do_not_count(self, run, many):
         (many / "n2.json").rename(many / "n1²2.json")
@@ -296,7 +320,10 @@ class TestCompare:
         done = run("compare", "family")
         assert done.exit_code == 0
         assert "best heuristic" in done.stdout
-        assert "2 instances: 2 proven optimal, 2 of them reached by a heuristic" in done.stdout
+        assert (
+            "2 instances: 2 proven optimal, 2 of them reached by a heuristic"
+            in done.stdout
+        )
         assert run("compare", "family", "-q").stdout.count("\n") == 2
         assert "lower bound" in run("compare", "family", "-v").stdout
 
@@ -340,7 +367,10 @@ class TestCompare:
 class TestSimulate:
     @pytest.mark.parametrize("status", ["feasible", "infeasible", "failed"])
     def test_statuses_that_exit_with_0(self, run, api, status):
-        api.changes = {"status": status, "reason": None if status == "feasible" else "because"}
+        api.changes = {
+            "status": status,
+            "reason": None if status == "feasible" else "because",
+        }
         done = run("simulate", "tiny.json", "--heuristic", "gpipe", "--json")
         assert done.exit_code == 0
         assert json.loads(done.stdout)["status"] == status
@@ -352,7 +382,9 @@ class TestSimulate:
         done = run("simulate", "tiny.json", "--heuristic", "zbv", "--json")
         assert done.exit_code == 2
         assert json.loads(done.stdout)["status"] == HeuristicStatus.NOT_APPLICABLE
-        assert done.stderr == "error: zbv is not applicable: needs two chunks per device\n"
+        assert (
+            done.stderr == "error: zbv is not applicable: needs two chunks per device\n"
+        )
 
     def test_unknown_name(self, run, api):
         api.error = InputError('unknown heuristic "1f1c"; did you mean "1f1b"?')
@@ -378,18 +410,31 @@ class TestCheck:
 
     def test_valid(self, run, result):
         done = run("check", "tiny.json", result)
-        assert (done.exit_code, done.stdout) == (0, "result.json: valid, no violations\n")
-        assert json.loads(run("check", "tiny.json", result, "--json").stdout)["valid"] is True
+        assert (done.exit_code, done.stdout) == (
+            0,
+            "result.json: valid, no violations\n",
+        )
+        assert (
+            json.loads(run("check", "tiny.json", result, "--json").stdout)["valid"]
+            is True
+        )
 
     def test_all_violations(self, run, api, result):
-        api.violations = [Violation("overlap", "A on B", ("A",)), Violation("memory", "full", ())]
+        api.violations = [
+            Violation("overlap", "A on B", ("A",)),
+            Violation("memory", "full", ()),
+        ]
         done = run("check", "tiny.json", result)
         assert done.exit_code == 5
         assert done.stdout == (
             "result.json: not valid, 2 violations\n  overlap: A on B\n  memory: full\n"
         )
         parsed = json.loads(run("check", "tiny.json", result, "--json").stdout)
-        assert parsed["violations"][0] == {"rule": "overlap", "message": "A on B", "ops": ["A"]}
+        assert parsed["violations"][0] == {
+            "rule": "overlap",
+            "message": "A on B",
+            "ops": ["A"],
+        }
 
     def test_errors_name_the_result_file(self, run, api, result):
         api.error = InputError('unknown op "X"', field="schedule.ops[0].id")
@@ -408,7 +453,15 @@ class TestProgram:
         assert run("--version").stdout.startswith("ppsolve ")
         done = run("--help")
         assert done.exit_code == 0
-        for command in ("optimize", "compare", "simulate", "check", "show", "schema", "generate"):
+        for command in (
+            "optimize",
+            "compare",
+            "simulate",
+            "check",
+            "show",
+            "schema",
+            "generate",
+        ):
             assert f"  {command} " in done.stdout
         assert run("optimise", "x").exit_code == 2
 
@@ -426,7 +479,9 @@ class TestProgram:
             "import sys; from ppsolve.solver.cli.main import build; build();"
             "slow = {'ortools', 'numpy', 'pydantic', 'rich'} & set(sys.modules); print(slow)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True
+        )
         assert done.stdout == "set()\n"
 
     def test_closing_stdout_early_is_quiet(self, here):

@@ -73,13 +73,18 @@ def test_a_table_of_ops_is_read(run, tmp_path):
 def test_the_commands_at_the_end_do_what_saves_most(run, tmp_path):
     cases.table(tmp_path / "my run.jsonl", cases.rows())
     done = run("my run.jsonl", "-t", 20, "--capacity", 3)
-    commands = [line for line in done.stdout.splitlines() if line.startswith("  ppsolve ")]
+    commands = [
+        line for line in done.stdout.splitlines() if line.startswith("  ppsolve ")
+    ]
     assert (
-        "'my run.jsonl' --capacity 3 --change split-backward -o split-backward.json" in commands[0]
+        "'my run.jsonl' --capacity 3 --change split-backward -o split-backward.json"
+        in commands[0]
     )
     for line in commands:
         words = shlex.split(line)[1:]
-        told = CliRunner().invoke(build(), [*words, *(["-t", "20"] if "optimize" in words else [])])
+        told = CliRunner().invoke(
+            build(), [*words, *(["-t", "20"] if "optimize" in words else [])]
+        )
         assert told.exit_code == 0, told.output
     made = json.loads((tmp_path / "split-backward.json").read_text())
     assert made["memory"] == {"activation": 1, "capacity": [3, 3]}
@@ -100,7 +105,9 @@ def test_where_nothing_helps_nothing_is_to_be_run():
 
 
 def test_the_verdict_is_written_as_json_and_as_a_page(run, tmp_path):
-    done = run(DATA / "traces" / "primus_pp8", "-t", 0, "-o", "d.json", "--html", "d.html")
+    done = run(
+        DATA / "traces" / "primus_pp8", "-t", 0, "-o", "d.json", "--html", "d.html"
+    )
     assert done.exit_code == 0
     found = json.loads((tmp_path / "d.json").read_text())
     assert len(found["steps"]) == 10
@@ -116,7 +123,12 @@ def test_the_verdict_is_written_as_json_and_as_a_page(run, tmp_path):
         assert text in page
     assert "src=" not in page.replace("data:", "")
     assert "fill and drain" in done.stdout
-    assert json.loads(run(DATA / "traces" / "primus_pp8", "-t", 0, "-o", "-").stdout)["schema"] == 1
+    assert (
+        json.loads(run(DATA / "traces" / "primus_pp8", "-t", 0, "-o", "-").stdout)[
+            "schema"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("option", ["-o", "--html"])
@@ -173,13 +185,21 @@ def test_what_saves_most_comes_first_and_what_costs_is_not_recommended():
         Help("c", "", 9.0, None, 10.0, (0,)),
     ]
     found = replace(
-        steps_of(1), helps=tuple(helps), bubble={"order": 1.0}, slowness=((1.0,),), replicas=(0,)
+        steps_of(1),
+        helps=tuple(helps),
+        bubble={"order": 1.0},
+        slowness=((1.0,),),
+        replicas=(0,),
     )
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
         console.print(diagnosis_report(found))
     rows = [line.split() for line in captured.get().splitlines()]
-    assert [row[0] for row in rows if row and row[0] in {"a", "b", "c"}] == ["c", "a", "b"]
+    assert [row[0] for row in rows if row and row[0] in {"a", "b", "c"}] == [
+        "c",
+        "a",
+        "b",
+    ]
     assert found.best is helps[2]
     assert replace(found, helps=tuple(helps[:2])).best is None
 
@@ -222,7 +242,9 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
 
 
 def test_the_slowest_replicas_come_first():
-    found = Mock(slowness=[[1.0, 1.1, 0.9, 1.5], [0.5, 1.0, 1.2, 1.0]], replicas=[0, 1, 2, 7])
+    found = Mock(
+        slowness=[[1.0, 1.1, 0.9, 1.5], [0.5, 1.0, 1.2, 1.0]], replicas=[0, 1, 2, 7]
+    )
     console = Console(width=80, color_system=None)
     with console.capture() as captured:
         console.print(_slowness(found))

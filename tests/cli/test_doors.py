@@ -34,7 +34,12 @@ GRAPH = {
     "resources": ["gpu", "net"],
     "ops": [
         {"id": "first", "duration": 3, "resources": ["gpu"], "acquire": {"room": 1}},
-        {"id": "next", "duration": 2, "resources": ["net"], "release_at_end": {"room": 1}},
+        {
+            "id": "next",
+            "duration": 2,
+            "resources": ["net"],
+            "release_at_end": {"room": 1},
+        },
     ],
     "precedences": [{"before": "first", "after": "next"}],
     "pools": [{"name": "room", "capacity": 1}],
@@ -61,7 +66,12 @@ OVERLAP = {
         {"name": "layer0", "kind": "compute", "duration": 50, "bytes": 4},
         {"name": "gather", "kind": "comm", "duration": 90, "group": "dp"},
         {"name": "wait", "kind": "wait", "deps": ["gather"]},
-        {"name": "layer1", "kind": "compute", "duration": 120, "deps": ["layer0", "wait"]},
+        {
+            "name": "layer1",
+            "kind": "compute",
+            "duration": 120,
+            "deps": ["layer0", "wait"],
+        },
     ],
 }
 PLAN = {
@@ -118,7 +128,9 @@ def texts_in(data: Any) -> list[str]:
         inner = [text for value in data.values() for text in texts_in(value)]
         return list(dict.fromkeys([*data, *inner]))
     if isinstance(data, list):
-        return list(dict.fromkeys(text for value in data[:2] for text in texts_in(value)))
+        return list(
+            dict.fromkeys(text for value in data[:2] for text in texts_in(value))
+        )
     return []
 
 
@@ -127,8 +139,13 @@ def renamed(data: Any, old: str, new: str) -> Any:
     if isinstance(data, str):
         return new if data == old else data
     if isinstance(data, dict):
-        return {renamed(key, old, new): renamed(value, old, new) for key, value in data.items()}
-    return [renamed(value, old, new) for value in data] if isinstance(data, list) else data
+        return {
+            renamed(key, old, new): renamed(value, old, new)
+            for key, value in data.items()
+        }
+    return (
+        [renamed(value, old, new) for value in data] if isinstance(data, list) else data
+    )
 
 
 def assert_harmless(done: Any, *, is_json: bool = False) -> None:
@@ -162,7 +179,9 @@ def test_the_documents_are_right(write, kind):
 
 @pytest.mark.parametrize(
     ("kind", "way"),
-    first(3, [("pipeline", "long"), *((kind, "acting") for kind in INSTANCES), *LONGER]),
+    first(
+        3, [("pipeline", "long"), *((kind, "acting") for kind in INSTANCES), *LONGER]
+    ),
 )
 @pytest.mark.parametrize("half", HALVES)
 def test_any_text_of_an_instance(write, kind, way, half):
@@ -173,7 +192,9 @@ def test_any_text_of_an_instance(write, kind, way, half):
         write("plain.json", INSTANCES[kind])
         if not run("show", "i.json").exit_code:
             name = HEURISTIC[kind]
-            assert_harmless(run("optimize", "i.json", "-q", *SOLVING, "-o", "result.json"))
+            assert_harmless(
+                run("optimize", "i.json", "-q", *SOLVING, "-o", "result.json")
+            )
             for command in (
                 ["compare", "i.json", "plain.json", *SOLVING],
                 ["simulate", "i.json", "--heuristic", name],
@@ -214,7 +235,15 @@ def test_any_text_of_goodput(write, way):
     for old in texts_in(PARAMS):
         write("p.json", renamed(PARAMS, old, TEXTS[way]))
         assert_harmless(
-            run("goodput", "predict", "p.json", "--replicas", "2", "--batch-per-replica", "8")
+            run(
+                "goodput",
+                "predict",
+                "p.json",
+                "--replicas",
+                "2",
+                "--batch-per-replica",
+                "8",
+            )
         )
     for old in texts_in(OBSERVED):
         write("o.json", renamed(OBSERVED, old, TEXTS[way]))
@@ -225,7 +254,9 @@ def test_json_keeps_every_name(write):
     write("i.json", {**PIPELINE, "name": ACTING})
     done = run("optimize", "i.json", "--json", *SOLVING)
     assert json.loads(done.stdout)["instance"] == ACTING
-    assert re.search(r'"instance":"\\u001b\[2J\\u0007\\u007f\\u009b1m\\r\\u202e', done.stdout)
+    assert re.search(
+        r'"instance":"\\u001b\[2J\\u0007\\u007f\\u009b1m\\r\\u202e', done.stdout
+    )
 
 
 def test_a_long_unit_leaves_the_figures_readable(write):
@@ -239,8 +270,12 @@ def test_a_picture_has_a_widest_width(write):
     write("i.json", PIPELINE)
     done = run("show", "i.json", "--width", "1000000000")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "error: --width: expected at most 4000 columns, got 1000000000\n"
+    assert (
+        done.stderr == "error: --width: expected at most 4000 columns, got 1000000000\n"
+    )
     wide = CliRunner().invoke(
-        build(), ["show", "i.json", "--heuristic", "1f1b"], env={"COLUMNS": "1000000000"}
+        build(),
+        ["show", "i.json", "--heuristic", "1f1b"],
+        env={"COLUMNS": "1000000000"},
     )
     assert max(map(len, wide.stdout.splitlines())) <= 4000

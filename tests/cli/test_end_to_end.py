@@ -103,11 +103,22 @@ def test_simulate(run):
 
 
 def test_compare_chosen_heuristics(run):
-    done = run("compare", "easy.json", "full.json", "--heuristics", "1f1b,gpipe,zb-h1", "--json")
+    done = run(
+        "compare",
+        "easy.json",
+        "full.json",
+        "--heuristics",
+        "1f1b,gpipe,zb-h1",
+        "--json",
+    )
     results = json.loads(done.stdout)
     assert done.exit_code == 3
     assert [result["status"] for result in results] == ["OPTIMAL", "INFEASIBLE"]
-    assert {entry["name"] for entry in results[0]["heuristics"]} == {"1f1b", "gpipe", "zb-h1"}
+    assert {entry["name"] for entry in results[0]["heuristics"]} == {
+        "1f1b",
+        "gpipe",
+        "zb-h1",
+    }
 
 
 def test_show_a_heuristic(run):
@@ -139,4 +150,7 @@ def test_ctrl_c_prints_and_saves_the_incumbent(here):
     saved = json.loads((here / "result.json").read_text())
     assert json.loads(stdout) == saved
     assert (saved["stop_reason"], saved["status"]) == ("interrupted", "FEASIBLE")
-    assert CliRunner().invoke(build(), ["check", "hard.json", "result.json"]).exit_code == 0
+    assert (
+        CliRunner().invoke(build(), ["check", "hard.json", "result.json"]).exit_code
+        == 0
+    )

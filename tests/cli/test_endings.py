@@ -53,7 +53,9 @@ GPIPE = {
     ],
 }
 PROGRAM = [sys.executable, "-m", "ppsolve"]
-linux = pytest.mark.skipif(sys.platform != "linux", reason="devices and limits of Linux")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="devices and limits of Linux"
+)
 
 
 @pytest.fixture
@@ -146,7 +148,9 @@ class TestSignals:
             "from ppsolve.solver.cli.guard import end_like_ctrl_c; end_like_ctrl_c()\n"
             "print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True
+        )
         assert done.stdout == "True\n"
 
 
@@ -184,7 +188,9 @@ class TestFailedWrites:
             pytest.skip("cannot mount a small disk")
         try:
             (disk / "result.json").write_text("old")
-            done = run("simulate", "hard.json", "--heuristic", "1f1b", "-o", "disk/result.json")
+            done = run(
+                "simulate", "hard.json", "--heuristic", "1f1b", "-o", "disk/result.json"
+            )
             assert done.exit_code == 2
             assert done.stdout.startswith("1f1b on hard-8x24: ")
             why = "cannot be written: No space left on device"
@@ -197,7 +203,11 @@ class TestFailedWrites:
     @linux
     @pytest.mark.parametrize(
         "command",
-        [["show", "easy.json"], ["optimize", "easy.json", "-q", "-t", "0", "--json"], ["--help"]],
+        [
+            ["show", "easy.json"],
+            ["optimize", "easy.json", "-q", "-t", "0", "--json"],
+            ["--help"],
+        ],
     )
     def test_full_stdout_is_one_message(self, here, command):
         with open("/dev/full", "w") as stdout:
@@ -205,7 +215,10 @@ class TestFailedWrites:
                 [*PROGRAM, *command], stdout=stdout, stderr=subprocess.PIPE, text=True
             )
         assert done.returncode == 2
-        assert done.stderr == "error: <stdout>: cannot be written: No space left on device\n"
+        assert (
+            done.stderr
+            == "error: <stdout>: cannot be written: No space left on device\n"
+        )
 
     @linux
     def test_full_stderr_costs_nothing(self, here):
@@ -227,7 +240,9 @@ class TestFailedWrites:
     def test_long_names(self, run, here):
         done = run("optimize", "easy.json", "-o", "x" * 300, "-t", "0")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr.endswith("x: --output: cannot be written: File name too long\n")
+        assert done.stderr.endswith(
+            "x: --output: cannot be written: File name too long\n"
+        )
         assert run("optimize", "easy.json", "-o", "x" * 250, "-t", "0").exit_code == 0
         assert (here / ("x" * 250)).exists()
 

@@ -21,7 +21,12 @@ TINY = {
     "times": {"forward": 10, "backward": 20},
 }
 FINE = {**TINY, "times": {"forward": 1e9, "backward": 1e-9}}
-CONFIG = {"num_stages": 1, "num_batches": 1, "forward_times": [1], "backward_times": [1]}
+CONFIG = {
+    "num_stages": 1,
+    "num_batches": 1,
+    "forward_times": [1],
+    "backward_times": [1],
+}
 
 
 @pytest.fixture
@@ -63,7 +68,9 @@ class TestTimesWithoutACommonTick:
     def test_show_an_instance(self, run, options):
         done = run("show", "fine.json", *options)
         note = f"note: {ROUNDED}: of the given times at most 8 us lower"
-        assert done.stderr.splitlines() == [f"{note} (times.backward = 1E-9 has the most digits)"]
+        assert done.stderr.splitlines() == [
+            f"{note} (times.backward = 1E-9 has the most digits)"
+        ]
 
     @pytest.mark.parametrize("files", [("result.json",), ("fine.json", "result.json")])
     def test_show_a_result(self, run, files):
@@ -71,25 +78,39 @@ class TestTimesWithoutACommonTick:
         assert ROUNDED in run("show", *files).stderr
 
     def test_compare_and_simulate(self, run):
-        assert ROUNDED in run("compare", "tiny.json", "fine.json", "--time-limit", "0").stderr
-        assert ROUNDED.split(",")[0] in run("simulate", "fine.json", "--heuristic", "gpipe").stdout
+        assert (
+            ROUNDED
+            in run("compare", "tiny.json", "fine.json", "--time-limit", "0").stderr
+        )
+        assert (
+            ROUNDED.split(",")[0]
+            in run("simulate", "fine.json", "--heuristic", "gpipe").stdout
+        )
 
     def test_nothing_is_said_where_ticks_are_exact(self, run):
-        for command in (["optimize"], ["show"], ["compare"], ["simulate", "--heuristic", "gpipe"]):
+        for command in (
+            ["optimize"],
+            ["show"],
+            ["compare"],
+            ["simulate", "--heuristic", "gpipe"],
+        ):
             done = run(*command, "tiny.json")
             assert "rounded" not in done.stdout + done.stderr
 
 
 class TestUnitsThatLookWrong:
     @pytest.mark.parametrize(
-        "command", [["optimize"], ["compare"], ["show"], ["simulate", "--heuristic", "gpipe"]]
+        "command",
+        [["optimize"], ["compare"], ["show"], ["simulate", "--heuristic", "gpipe"]],
     )
     def test_they_are_questioned_and_taken(self, run, here, command):
         data = {**TINY, "p2p": {"mode": "link", "bytes": 1, "bandwidth": 1e6}}
         (here / "link.json").write_text(json.dumps(data))
         done = run(*command, "link.json")
         assert done.exit_code == 0
-        questions = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+        questions = [
+            line for line in done.stderr.splitlines() if line.startswith("warning: ")
+        ]
         assert questions == [
             "warning: link.json: p2p.bandwidth: a transfer takes 1E-06 us where the shortest op "
             "takes 10 us: is the unit right?"
@@ -116,7 +137,9 @@ class TestErrorsNameTheFile:
 
     def test_standard_input(self, run):
         done = run("optimize", "-", "--exact", input=json.dumps(FINE))
-        assert done.stderr.startswith("error: <stdin>: times: the times have no common tick")
+        assert done.stderr.startswith(
+            "error: <stdin>: times: the times have no common tick"
+        )
 
     def test_all_times_together(self, run, here):
         times = {"forward": 10**12, "backward": 10**12 - 1}
@@ -124,7 +147,9 @@ class TestErrorsNameTheFile:
         (here / "long.json").write_text(json.dumps(data))
         done = run("show", "long.json")
         assert done.exit_code == 2
-        assert done.stderr.startswith("error: long.json: times: all times together are 3.2E+17")
+        assert done.stderr.startswith(
+            "error: long.json: times: all times together are 3.2E+17"
+        )
 
     def test_options_are_not_the_fault_of_a_file(self, run):
         done = run("simulate", "tiny.json", "--heuristic", "1f1c")
@@ -166,18 +191,25 @@ class TestInputsAreKept:
     def test_a_link_as_input(self, run, here):
         (here / "alias.json").symlink_to("tiny.json")
         done = run("optimize", "alias.json", "-o", "tiny.json")
-        assert (done.exit_code, "this is the input alias.json" in done.stderr) == (2, True)
+        assert (done.exit_code, "this is the input alias.json" in done.stderr) == (
+            2,
+            True,
+        )
 
     def test_standard_input_from_a_file(self, here, monkeypatch):
         with (here / "tiny.json").open() as stream:
             monkeypatch.setattr(sys, "stdin", stream)
-            with pytest.raises(InputError, match="this is the input <stdin>, give another file"):
+            with pytest.raises(
+                InputError, match="this is the input <stdin>, give another file"
+            ):
                 check_writable(here / "tiny.json", "-")
             check_writable(here / "new.json", "-")
         assert not (here / "new.json").exists()
 
     def test_devices_and_other_files_are_free(self, run, here):
-        check_writable(here / "tiny.json", here / "fine.json", here / "absent.json", "-")
+        check_writable(
+            here / "tiny.json", here / "fine.json", here / "absent.json", "-"
+        )
         done = run("optimize", "/dev/null", "-o", "/dev/null")
         assert done.stderr == "error: /dev/null: expected JSON, the file is empty\n"
 
@@ -185,7 +217,15 @@ class TestInputsAreKept:
         (here / "folder").mkdir()
         (here / "folder" / "inner.json").write_text(json.dumps(TINY))
         for _ in range(2):
-            done = run("compare", "folder", "-o", "folder/result.json", "--time-limit", "0", "-q")
+            done = run(
+                "compare",
+                "folder",
+                "-o",
+                "folder/result.json",
+                "--time-limit",
+                "0",
+                "-q",
+            )
             assert done.exit_code == 0
         assert len(json.loads((here / "folder" / "result.json").read_text())) == 1
 
@@ -197,7 +237,9 @@ class TestEqualNames:
         for number, path in enumerate(paths):
             (here / path).parent.mkdir()
             times = {"forward": 10 + number, "backward": 20}
-            (here / path).write_text(json.dumps({**TINY, "name": "same", "times": times}))
+            (here / path).write_text(
+                json.dumps({**TINY, "name": "same", "times": times})
+            )
         return [*paths, "tiny.json"]
 
     def test_lines_show_the_file(self, run, files):
@@ -221,7 +263,11 @@ class TestEqualNames:
 
     def test_results_keep_the_name(self, run, files):
         done = run("compare", *files, "--json", "-q", "--heuristics", "gpipe")
-        assert [r["instance"] for r in json.loads(done.stdout)] == ["same", "same", "tiny"]
+        assert [r["instance"] for r in json.loads(done.stdout)] == [
+            "same",
+            "same",
+            "tiny",
+        ]
 
 
 class TestDirectories:
@@ -245,7 +291,9 @@ class TestHelp:
 
     def test_options_say_what_they_do(self, run):
         wide = {"COLUMNS": "200"}
-        assert "Heuristic to run, e.g. gpipe" in run("simulate", "--help", env=wide).stdout
+        assert (
+            "Heuristic to run, e.g. gpipe" in run("simulate", "--help", env=wide).stdout
+        )
         told = " ".join(run("optimize", "--help", env=wide).stdout.split())
         assert "0: bounds and heuristics only." in told
 
@@ -262,7 +310,9 @@ class TestResultsInTheWrongPlace:
         run("optimize", "tiny.json", "-o", "result.json", "--time-limit", "0", "-q")
         return "result.json"
 
-    @pytest.mark.parametrize("command", [["optimize"], ["compare"], ["check", "tiny.json"]])
+    @pytest.mark.parametrize(
+        "command", [["optimize"], ["compare"], ["check", "tiny.json"]]
+    )
     def test_a_result_is_no_instance(self, run, result, command):
         done = run(command[0], result, *command[1:])
         assert done.exit_code == 2

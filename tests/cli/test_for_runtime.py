@@ -28,7 +28,10 @@ def run(tmp_path, monkeypatch):
 
 
 def test_from_an_instance_to_flags(run, tmp_path):
-    assert run("optimize", "equal.json", "--for", "megatron", "-o", "best.json").exit_code == 0
+    assert (
+        run("optimize", "equal.json", "--for", "megatron", "-o", "best.json").exit_code
+        == 0
+    )
     found = json.loads((tmp_path / "best.json").read_text())
     size = found["runtime"]["settings"]["group_size"]
     assert found["best_by"] == found["runtime"]["order"] == f"groups of {size}"
@@ -46,14 +49,19 @@ def test_the_report_says_what_the_rules_cost(run):
     assert "runtime megatron, groups of" in words
     assert "(2 timed)" in words
     assert "; the rules of megatron cost " in words
-    assert "bottleneck none of the orders that Megatron-LM runs (2 timed) is shorter" in words
+    assert (
+        "bottleneck none of the orders that Megatron-LM runs (2 timed) is shorter"
+        in words
+    )
     assert "runtime torch, any order" in " ".join(
         run("optimize", "equal.json", "--for", "torch").stdout.split()
     )
 
 
 def test_nothing_fits(run, tmp_path):
-    done = run("optimize", "tight.json", "--for", "megatron", "-t", "2", "-o", "none.json")
+    done = run(
+        "optimize", "tight.json", "--for", "megatron", "-t", "2", "-o", "none.json"
+    )
     assert done.exit_code == 3
     found = json.loads((tmp_path / "none.json").read_text())
     assert found["status"] == "INFEASIBLE"
@@ -72,8 +80,14 @@ def test_nothing_fits(run, tmp_path):
             ("--for", "megatorn"),
             'error: --for: unknown runtime "megatorn"; did you mean "megatron"',
         ),
-        (("--for", "deepspeed"), "equal.json: --for: placement: DeepSpeed has one stage per rank"),
-        (("--for", "megatron", "--robust", "0.1"), "--robust: expected none: Megatron-LM runs few"),
+        (
+            ("--for", "deepspeed"),
+            "equal.json: --for: placement: DeepSpeed has one stage per rank",
+        ),
+        (
+            ("--for", "megatron", "--robust", "0.1"),
+            "--robust: expected none: Megatron-LM runs few",
+        ),
     ],
 )
 def test_refusals(run, arguments, words):

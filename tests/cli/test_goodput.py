@@ -24,12 +24,20 @@ PERF = {
 }  # fmt: skip
 PARAMS = {"params": PERF, "grad": {"sqr": 0.0002, "var": 0.09}, "init_batch_size": 128}
 MODEL = GoodputModel(PerfParams(**PERF), GradParams(0.0002, 0.09), 128)
-NAMES = ("num_nodes", "num_replicas", "atomic_bsz", "accum_step_time", "optim_step_time")
+NAMES = (
+    "num_nodes",
+    "num_replicas",
+    "atomic_bsz",
+    "accum_step_time",
+    "optim_step_time",
+)
 
 
 def observations():
     """Return exact steps of the model, as rows."""
-    nodes, replicas, size = (grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64]))
+    nodes, replicas, size = (
+        grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
+    )
     times = MODEL.perf.accum_time(size), MODEL.perf.optim_time(nodes, replicas, size)
     columns = [column.tolist() for column in (nodes, replicas, size, *times)]
     return [dict(zip(NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -84,7 +92,15 @@ class TestFit:
         assert done.exit_code == 0
         document = load_params("fitted.json")
         assert (document.grad_params, document.init_batch_size) == (MODEL.grad, 128)
-        limits = ("--replicas", "1,8", "--nodes", "1,2", "--max-batch-size", "2048", "--json")
+        limits = (
+            "--replicas",
+            "1,8",
+            "--nodes",
+            "1,2",
+            "--max-batch-size",
+            "2048",
+            "--json",
+        )
         fitted = json.loads(run("optimize", "fitted.json", *limits).stdout)
         true = json.loads(run("optimize", "params.json", *limits).stdout)
         for one, other in zip(fitted["rows"], true["rows"], strict=True):
@@ -104,16 +120,34 @@ class TestFit:
         args = ("alone.params.json", "--max-batch-size", "256", "--replicas")
         assert "guess" not in run("optimize", *args, "1").stderr
         guessed = run("optimize", *args, "8", "--nodes", "2").stderr
-        assert "no observation speaks of alpha_n, beta_n, which these allocations need" in guessed
+        assert (
+            "no observation speaks of alpha_n, beta_n, which these allocations need"
+            in guessed
+        )
 
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["obs.json", "--grad-sqr", "1"], "--grad-var: expected both --grad-sqr and --grad-v"),
-            (["obs.json", "--grad-var", "1"], "--grad-sqr: expected both --grad-sqr and --grad-v"),
-            (["obs.json", "--init-batch-size", "0"], "--init-batch-size: expected a number > 0"),
-            (["obs.json", "-o", "obs.json"], "obs.json: --output: this is the input obs.json"),
-            (["obs.json", "-o", "no/x"], "no/x: --output: the directory no does not exist"),
+            (
+                ["obs.json", "--grad-sqr", "1"],
+                "--grad-var: expected both --grad-sqr and --grad-v",
+            ),
+            (
+                ["obs.json", "--grad-var", "1"],
+                "--grad-sqr: expected both --grad-sqr and --grad-v",
+            ),
+            (
+                ["obs.json", "--init-batch-size", "0"],
+                "--init-batch-size: expected a number > 0",
+            ),
+            (
+                ["obs.json", "-o", "obs.json"],
+                "obs.json: --output: this is the input obs.json",
+            ),
+            (
+                ["obs.json", "-o", "no/x"],
+                "no/x: --output: the directory no does not exist",
+            ),
             (["nope.csv"], "nope.csv: no such file"),
             (["params.json"], "params.json: expected a list of objects with num_nodes"),
         ],
@@ -127,10 +161,22 @@ class TestFit:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"atomic_bsz": 0}, "bad.json: atomic_bsz[0]: expected a number > 0, got 0"),
-            ({"accum_step_time": None}, "bad.json: accum_step_time[0]: expected a number, got nu"),
-            ({"atomic": 3}, 'bad.json: [0]: unknown field "atomic"; did you mean "atomic_bsz"?'),
-            ({"num_nodes": 9}, "bad.json: num_nodes[0]: expected at most as many nodes as repl"),
+            (
+                {"atomic_bsz": 0},
+                "bad.json: atomic_bsz[0]: expected a number > 0, got 0",
+            ),
+            (
+                {"accum_step_time": None},
+                "bad.json: accum_step_time[0]: expected a number, got nu",
+            ),
+            (
+                {"atomic": 3},
+                'bad.json: [0]: unknown field "atomic"; did you mean "atomic_bsz"?',
+            ),
+            (
+                {"num_nodes": 9},
+                "bad.json: num_nodes[0]: expected at most as many nodes as repl",
+            ),
         ],
     )
     def test_bad_observations(self, run, here, change, message):
@@ -149,7 +195,9 @@ class TestFit:
 class TestOptimize:
     ROWS = ("--nodes", "1,1,2", "--replicas", "1,4,16", "--max-batch-size", "4096")
 
-    @pytest.mark.parametrize("extra", [(), ("--accumulation", "--max-per-replica", "64")])
+    @pytest.mark.parametrize(
+        "extra", [(), ("--accumulation", "--max-per-replica", "64")]
+    )
     @pytest.mark.parametrize("compat", [False, True])
     def test_answers_are_those_of_the_library(self, run, extra, compat):
         flags = (*extra, "--json", *(("--compat",) if compat else ()))
@@ -174,17 +222,34 @@ class TestOptimize:
         assert max(map(len, done.stdout.splitlines())) <= 80
 
     def test_limits_that_allow_nothing(self, run):
-        args = ("--replicas", "2,4", "--max-batch-size", "256", "--min-per-replica", "200")
+        args = (
+            "--replicas",
+            "2,4",
+            "--max-batch-size",
+            "256",
+            "--min-per-replica",
+            "200",
+        )
         done = run("optimize", "params.json", *args)
         message = "params.json: the limits allow no configuration of any of these allocations\n"
         assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
         done = run("optimize", "params.json", *args, "--json", "--chart", "c.svg")
         assert done.exit_code == 3
         assert [row["goodput"] for row in json.loads(done.stdout)["rows"]] == [0, 0]
-        assert done.stderr == f"warning: c.svg: not written, there is nothing to draw\n{message}"
+        assert (
+            done.stderr
+            == f"warning: c.svg: not written, there is nothing to draw\n{message}"
+        )
 
     def test_limits_that_allow_some(self, run):
-        args = ("--replicas", "1,4", "--max-batch-size", "256", "--min-per-replica", "200")
+        args = (
+            "--replicas",
+            "1,4",
+            "--max-batch-size",
+            "256",
+            "--min-per-replica",
+            "200",
+        )
         done = run("optimize", "params.json", *args)
         assert done.exit_code == 0
         assert done.stdout.splitlines()[4].split()[:3] == ["1", "4", "-"]
@@ -192,17 +257,33 @@ class TestOptimize:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["--max-batch-size", "80"], "--max-batch-size: expected at least the initial batch s"),
+            (
+                ["--max-batch-size", "80"],
+                "--max-batch-size: expected at least the initial batch s",
+            ),
             (
                 ["--max-batch-size", "256", "--min-per-replica", "300"],
                 "--min-per-replica: expected at most the largest batch size 256, got 300",
             ),
             (
-                ["--max-batch-size", "256", "--min-per-replica", "9", "--max-per-replica", "3"],
+                [
+                    "--max-batch-size",
+                    "256",
+                    "--min-per-replica",
+                    "9",
+                    "--max-per-replica",
+                    "3",
+                ],
                 "--min-per-replica, --max-per-replica: expected (least, greatest), got (9, 3)",
             ),
-            (["--max-batch-size", "256", "--chart", "x.jpg"], "x.jpg: --chart: expected a file na"),
-            (["--max-batch-size", "256", "-o", "no/x"], "no/x: --output: the directory no does no"),
+            (
+                ["--max-batch-size", "256", "--chart", "x.jpg"],
+                "x.jpg: --chart: expected a file na",
+            ),
+            (
+                ["--max-batch-size", "256", "-o", "no/x"],
+                "no/x: --output: the directory no does no",
+            ),
         ],
     )
     def test_errors(self, run, args, message):
@@ -218,7 +299,10 @@ class TestOptimize:
                 ["--replicas", "1,2", "--nodes", "1,1,1"],
                 "expected lists of one length or single numbers: --nodes has 3, --replicas has 2",
             ),
-            (["--replicas", "1,0"], "--replicas[1]: expected a whole number >= 1, got 0"),
+            (
+                ["--replicas", "1,0"],
+                "--replicas[1]: expected a whole number >= 1, got 0",
+            ),
             (
                 ["--replicas", "1", "--nodes", "2"],
                 "--nodes[0]: expected at most as many nodes as replicas, got 2",
@@ -231,25 +315,38 @@ class TestOptimize:
     )
     def test_errors_of_allocations(self, run, args, message):
         done = run("optimize", "params.json", "--max-batch-size", "256", *args)
-        assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+        assert (done.exit_code, done.stdout, done.stderr) == (
+            2,
+            "",
+            f"error: {message}\n",
+        )
 
     def test_errors_of_the_file(self, run, here):
-        (here / "bad.json").write_text(json.dumps({**PARAMS, "params": {**PERF, "gamma": 0.5}}))
+        (here / "bad.json").write_text(
+            json.dumps({**PARAMS, "params": {**PERF, "gamma": 0.5}})
+        )
         done = run("optimize", "bad.json", *self.ROWS)
-        assert done.stderr == "error: bad.json: params.gamma: expected a number >= 1, got 0.5\n"
+        assert (
+            done.stderr
+            == "error: bad.json: params.gamma: expected a number >= 1, got 0.5\n"
+        )
 
     def test_options_replace_what_the_file_has(self, run):
         args = ("--replicas", "1", "--max-batch-size", "128", "--json")
         done = run("optimize", "params.json", *args, "--init-batch-size", "64")
         row = GoodputRows.model_validate_json(done.stdout).rows[0]
         model = GoodputModel(MODEL.perf, MODEL.grad, 64)
-        assert row.efficiency == pytest.approx(model.efficiency(row.batch_size), rel=1e-12)
+        assert row.efficiency == pytest.approx(
+            model.efficiency(row.batch_size), rel=1e-12
+        )
 
     def test_it_needs_gradient_statistics(self, run):
         args = ("--replicas", "1", "--max-batch-size", "256")
         done = run("optimize", "bare.json", *args)
         assert done.exit_code == 2
-        assert done.stderr.startswith("error: bare.json: expected gradient statistics and the ini")
+        assert done.stderr.startswith(
+            "error: bare.json: expected gradient statistics and the ini"
+        )
         assert run("optimize", "bare.json", *args, *JOB).exit_code == 0
 
     @pytest.mark.parametrize(
@@ -275,7 +372,10 @@ class TestCharts:
         done = run("optimize", "params.json", *TestOptimize.ROWS, "--chart", "a.png")
         assert done.exit_code == 2
         assert "pip install 'ppsolve[plot]'" in done.stderr
-        assert "over batch size" in run("optimize", "params.json", *TestOptimize.ROWS).stdout
+        assert (
+            "over batch size"
+            in run("optimize", "params.json", *TestOptimize.ROWS).stdout
+        )
 
 
 class TestCounts:
@@ -293,12 +393,18 @@ class TestCounts:
     def test_lists(self, text, numbers):
         assert parse_counts(text, "--x") == numbers
 
-    @pytest.mark.parametrize("text", ["", "1,", "a", "3-1", "-1", "1-", "1.5", "1...3", "²", "1e3"])
+    @pytest.mark.parametrize(
+        "text", ["", "1,", "a", "3-1", "-1", "1-", "1.5", "1...3", "²", "1e3"]
+    )
     def test_what_is_none(self, text):
-        with pytest.raises(InputError, match=r"^--x: expected numbers \(1,2,4\) or ranges \(1-8\)"):
+        with pytest.raises(
+            InputError, match=r"^--x: expected numbers \(1,2,4\) or ranges \(1-8\)"
+        ):
             parse_counts(text, "--x")
 
-    @pytest.mark.parametrize("text", ["1-100001", "1-60000,1-60000", "1-999999999999999"])
+    @pytest.mark.parametrize(
+        "text", ["1-100001", "1-60000,1-60000", "1-999999999999999"]
+    )
     def test_too_many(self, text):
         with pytest.raises(InputError, match="--x: expected at most 100,000 numbers"):
             parse_counts(text, "--x")

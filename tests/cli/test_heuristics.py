@@ -25,7 +25,9 @@ AN_INSTANCE = {
 
 
 def run(*arguments: str) -> Any:
-    done = CliRunner().invoke(build(), ["heuristics", *arguments], env={"COLUMNS": "400"})
+    done = CliRunner().invoke(
+        build(), ["heuristics", *arguments], env={"COLUMNS": "400"}
+    )
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -41,7 +43,9 @@ def test_every_heuristic_declares_its_source() -> None:
     named = {one.name: one.source for one in KNOWN}
     assert named["zb-h1"] == "ZB-H1: Qi et al. 2024"
     assert named["sink-waits"] == "PyTorch Inductor: torch/_inductor/comms.py"
-    assert named["pinned-1f1b"] == "ppsolve, around PipeDream-Flush: Narayanan et al. 2021"
+    assert (
+        named["pinned-1f1b"] == "ppsolve, around PipeDream-Flush: Narayanan et al. 2021"
+    )
     assert all(named.values())
     ours = {name for name, source in named.items() if source == OURS}
     assert ours == {
@@ -76,8 +80,12 @@ def test_an_instance_tells_which_apply_and_why_others_do_not(file: str) -> None:
     assert rows["1f1b"]["applies"] is True
     assert rows["1f1b"]["reason"] is None
     assert rows["zb-h1"]["applies"] is False
-    assert rows["zb-h1"]["reason"] == ("needs split backwards (backward_input and backward_weight)")
-    assert rows["pipefisher"]["reason"].startswith("needs K-FAC work around a pinned pipeline")
+    assert rows["zb-h1"]["reason"] == (
+        "needs split backwards (backward_input and backward_weight)"
+    )
+    assert rows["pipefisher"]["reason"].startswith(
+        "needs K-FAC work around a pinned pipeline"
+    )
     able, others = run(file).split("do not apply")
     assert "list-tail" in able
     assert "needs split backwards (backward_input and backward_weight):\n" in others
@@ -91,9 +99,13 @@ def test_what_applies_is_what_runs(file: str) -> None:
         assert rows[entry.name] == (entry.status != "not_applicable")
 
 
-def test_searches_do_not_apply_where_micro_batches_are_exchanged(tmp_path: Path) -> None:
+def test_searches_do_not_apply_where_micro_batches_are_exchanged(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.json"
-    path.write_text(json.dumps({**AN_INSTANCE, "replicas": {"count": 2, "assignment": "free"}}))
+    path.write_text(
+        json.dumps({**AN_INSTANCE, "replicas": {"count": 2, "assignment": "free"}})
+    )
     rows = {row["name"]: row["reason"] for row in json.loads(run(str(path), "--json"))}
     assert rows["list-sweep"] == "needs micro-batches that stay in their replicas"
     assert rows["list-tail"] is None

@@ -15,7 +15,11 @@ from tests.paths import DATA
 
 FOLDER = DATA / "pipefisher"
 CHIMERA, WIDE = "c03_chimera_base_p4_m4", "c09_gpipe_large_p8_m4"
-REFILL, BARRIER, UNPLACED = "hand_B1_refill_causality", "hand_P2_barrier", "hand_B3_unplaced"
+REFILL, BARRIER, UNPLACED = (
+    "hand_B1_refill_causality",
+    "hand_P2_barrier",
+    "hand_B3_unplaced",
+)
 
 MODULE = {
     "name": "m", "curvature_a": 2, "curvature_b": 3, "inverse_a": 5, "inverse_b": 6,
@@ -77,7 +81,16 @@ def solved(run, converted, tmp_path):
     def solve(name, *options):
         instance, result = converted(name), tmp_path / f"{name}.result.json"
         done = run(
-            "optimize", instance, "-o", result, "--workers", 1, "--time-limit", 20, "-q", *options
+            "optimize",
+            instance,
+            "-o",
+            result,
+            "--workers",
+            1,
+            "--time-limit",
+            20,
+            "-q",
+            *options,
         )
         assert done.exit_code == 0, done.stderr
         return instance, result
@@ -93,7 +106,9 @@ def write(path, data):
 # From pickles to a chart.
 
 
-@pytest.mark.parametrize("name", [REFILL, BARRIER, "hand_B2_chimera_gate", "hand_B7_clock_skew"])
+@pytest.mark.parametrize(
+    "name", [REFILL, BARRIER, "hand_B2_chimera_gate", "hand_B7_clock_skew"]
+)
 def test_convert_optimize_check_show(run, converted, name):
     instance = converted(name)
     done = run("optimize", instance, "--json", "--workers", 1, "-q")
@@ -103,7 +118,10 @@ def test_convert_optimize_check_show(run, converted, name):
     assert result["status"] == "OPTIMAL"
     assert result["value"] == result["bound"] == max(result["iterations_of"])
     checked = run("check", instance, "result.json")
-    assert (checked.exit_code, checked.stdout) == (0, "result.json: valid, no violations\n")
+    assert (checked.exit_code, checked.stdout) == (
+        0,
+        "result.json: valid, no violations\n",
+    )
     shown = run("show", instance, "result.json")
     alone = run("show", "result.json")
     assert (shown.exit_code, shown.stderr) == (alone.exit_code, alone.stderr) == (0, "")
@@ -134,10 +152,24 @@ def test_report(run, converted):
     assert lines[0] == f"{REFILL}: OPTIMAL, 1 iteration"
     assert "  iterations    1  by cp-sat" in lines
     assert "  lower bound   1 iteration  by trivial" in lines
-    assert "  staleness     710,000 ns, proven least (total completion time of inversions)" in lines
+    assert (
+        "  staleness     710,000 ns, proven least (total completion time of inversions)"
+        in lines
+    )
     assert "left (ns)" in done.stdout
     row = next(line for line in lines if line.startswith("       1  "))
-    assert row.split() == ["1", "1", "1", "trivial", "95.00", "%", "20,000", "2", "0", "it."]
+    assert row.split() == [
+        "1",
+        "1",
+        "1",
+        "trivial",
+        "95.00",
+        "%",
+        "20,000",
+        "2",
+        "0",
+        "it.",
+    ]
     assert "pipefisher breaks rules: 1 inversion before its curvature" in lines
     assert "claims fewer" not in done.stdout
     assert "best 2 iterations  bound 1 iteration  gap 50.00 %" in done.stderr
@@ -174,7 +206,9 @@ def test_work_that_never_fits(run, converted):
 
 
 def test_verbose_gives_whole_reasons(run, converted):
-    text = " ".join(run("optimize", converted(REFILL), "-v", "--workers", 1).stdout.split())
+    text = " ".join(
+        run("optimize", converted(REFILL), "-v", "--workers", 1).stdout.split()
+    )
     assert "infeasible: breaks rules: 1 inversion before its curvature; first" in text
     assert re.search(r"bound value \(iterations\) \S+ .*trivial 1 ", text)
 
@@ -194,14 +228,21 @@ def test_refresh_cycle_is_reported_in_time(run, tmp_path):
 def test_compare_of_refreshes_cycles_and_pipelines(run, converted, tmp_path):
     write(tmp_path / "cycle.json", CYCLE)
     write(tmp_path / "plain.json", {"kind": "pipeline", "name": "plain", **PIPELINE})
-    files = [converted(REFILL), converted("hand_B2_chimera_gate"), "cycle.json", "plain.json"]
+    files = [
+        converted(REFILL),
+        converted("hand_B2_chimera_gate"),
+        "cycle.json",
+        "plain.json",
+    ]
     done = run("compare", *files, "--workers", 1)
     assert done.exit_code == 0
     assert re.search(rf"{REFILL} +OPTIMAL +1 iteration +1 +0.00 %", done.stdout)
     assert re.search(r"plain +OPTIMAL +90 +90", done.stdout)
     assert "pinned-1f1b" in done.stdout
     found = json.loads(run("compare", *files, "--json", "-q", "--workers", 1).stdout)
-    assert [result["objective"] for result in found] == ["iterations"] * 2 + ["makespan"] * 2
+    assert [result["objective"] for result in found] == ["iterations"] * 2 + [
+        "makespan"
+    ] * 2
     assert found[0]["iterations_of"] == [1, 1]
     quiet = run("compare", *files, "-q", "--workers", 1).stdout.splitlines()
     assert quiet[0].startswith(f"{REFILL}: OPTIMAL 1 iteration, bound 1")
@@ -216,9 +257,13 @@ def test_simulate_report(run, converted):
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0] == f"pipefisher on {REFILL}: infeasible, 1 iteration"
-    assert lines[1].startswith("  reason        breaks rules: 1 inversion before its curvature")
+    assert lines[1].startswith(
+        "  reason        breaks rules: 1 inversion before its curvature"
+    )
     assert any(line.endswith("1 inversion before its curvature") for line in lines[8:])
-    causal = run("simulate", converted(REFILL), "--heuristic", "pipefisher-causal", "-q")
+    causal = run(
+        "simulate", converted(REFILL), "--heuristic", "pipefisher-causal", "-q"
+    )
     assert causal.stdout == "pipefisher-causal: feasible 2 iterations\n"
 
 
@@ -226,7 +271,11 @@ def test_simulate_json(run, converted):
     instance = converted(CHIMERA)
     done = run("simulate", instance, "--heuristic", "pipefisher", "--json")
     entry = json.loads(done.stdout)
-    assert (done.exit_code, entry["status"], entry["iterations"]) == (0, "infeasible", 9)
+    assert (done.exit_code, entry["status"], entry["iterations"]) == (
+        0,
+        "infeasible",
+        9,
+    )
     assert len(entry["labels"]) == 4
     Path("entry.json").write_text(done.stdout)
     assert run("show", "entry.json").exit_code == 0
@@ -236,13 +285,23 @@ def test_simulate_json(run, converted):
 @pytest.mark.parametrize(
     ("instance", "name", "message"),
     [
-        (None, "pinned-1f1b", "needs K-FAC work around a described pipeline (objective makespan)"),
-        (CYCLE, "pipefisher", "needs K-FAC work around a pinned pipeline (objective iterations)"),
+        (
+            None,
+            "pinned-1f1b",
+            "needs K-FAC work around a described pipeline (objective makespan)",
+        ),
+        (
+            CYCLE,
+            "pipefisher",
+            "needs K-FAC work around a pinned pipeline (objective iterations)",
+        ),
         (PINNED, "pinned-gpipe", "needs K-FAC work around a described pipeline"),
         (CYCLE, "pinned-zbv", "needs a V placement"),
     ],
 )
-def test_heuristics_that_do_not_apply(run, converted, tmp_path, instance, name, message):
+def test_heuristics_that_do_not_apply(
+    run, converted, tmp_path, instance, name, message
+):
     file = write(tmp_path / "x.json", instance) if instance else converted(REFILL)
     for command in ("simulate", "show"):
         done = run(command, file, "--heuristic", name)
@@ -279,7 +338,9 @@ def test_show_a_heuristic_that_breaks_rules(run, converted):
 
 def test_zoom_on_iterations(run, converted):
     instance = converted(CHIMERA)
-    entry = run("simulate", instance, "--heuristic", "pipefisher-causal", "--json").stdout
+    entry = run(
+        "simulate", instance, "--heuristic", "pipefisher-causal", "--json"
+    ).stdout
     Path("entry.json").write_text(entry)
     whole = run("show", instance, "entry.json").stdout
     assert whole.splitlines()[1].split() == ["iteration", *map(str, range(9))]
@@ -296,7 +357,13 @@ def test_show_a_cycle(run, tmp_path):
     run("optimize", file, "-o", "result.json", "-q", "--workers", 1)
     done = run("show", file, "result.json")
     assert (done.exit_code, done.stderr) == (0, "")
-    for words in ("C curvature A", "D curvature B", "X inversion A", "Y inversion B", "P precond"):
+    for words in (
+        "C curvature A",
+        "D curvature B",
+        "X inversion A",
+        "Y inversion B",
+        "P precond",
+    ):
         assert words in done.stdout
     assert run("show", "result.json").exit_code == 0
 
@@ -337,7 +404,9 @@ def test_describe_timelines(run, converted):
 
 
 def test_describe_pipelines(run, tmp_path):
-    text = run("show", write(tmp_path / "p.json", {**PINNED, "refresh_interval": 3})).stdout
+    text = run(
+        "show", write(tmp_path / "p.json", {**PINNED, "refresh_interval": 3})
+    ).stdout
     assert "described, run as 1f1b" in text
     assert "fewest iterations, at most 3" in text
     cycle = {**CYCLE, "refresh_interval": 2, "max_age": 1}
@@ -356,7 +425,10 @@ def test_ops_outside_the_holes_are_listed(run, converted):
     Path("entry.json").write_text(done.stdout)
     checked = run("check", instance, "entry.json")
     assert checked.exit_code == 5
-    assert "  window: 0/cov_kron_A:m#0 starts at 1450000 ns, which is in no hole" in checked.stdout
+    assert (
+        "  window: 0/cov_kron_A:m#0 starts at 1450000 ns, which is in no hole"
+        in checked.stdout
+    )
     found = json.loads(run("check", instance, "entry.json", "--json").stdout)
     assert {violation["rule"] for violation in found["violations"]} >= {"window"}
 

@@ -28,7 +28,10 @@ def run(tmp_path, monkeypatch):
 def solved(run):
     """Convert and optimise a folder, and return the path of the result."""
     run("convert", "pipefisher", FOLDER, "--allow-pickle", "-o", "instance.json")
-    assert run("optimize", "instance.json", "-o", "result.json", "--workers", 1).exit_code == 0
+    assert (
+        run("optimize", "instance.json", "-o", "result.json", "--workers", 1).exit_code
+        == 0
+    )
     return Path("result.json")
 
 
@@ -49,7 +52,10 @@ def write(path, data):
         ((2, 4, 6), "node 0 of 0..6 is missing"),
         ((0, 2, 8), "nodes 4 and 6 of 0..8 are missing"),
         ((0, 5, 20, 21), "nodes 1, 2, 3, 4, 6 and 13 more of 0..21 are missing"),
-        ((0, 1, 999_999_999), "nodes 2, 3, 4, 5, 6 and 999999992 more of 0..999999999 are missing"),
+        (
+            (0, 1, 999_999_999),
+            "nodes 2, 3, 4, 5, 6 and 999999992 more of 0..999999999 are missing",
+        ),
     ],
 )
 def test_folders_with_a_node_missing(run, tmp_path, numbers, message):
@@ -59,9 +65,14 @@ def test_folders_with_a_node_missing(run, tmp_path, numbers, message):
     hint = "name the files one by one to go without"
     assert done.stderr == f"error: {folder}: {message}; {hint}\n"
     assert not Path("out.json").exists()
-    files = run("convert", "pipefisher", *folder.iterdir(), "--allow-pickle", "-o", "out.json")
+    files = run(
+        "convert", "pipefisher", *folder.iterdir(), "--allow-pickle", "-o", "out.json"
+    )
     assert files.exit_code == 0
-    assert files.stderr.startswith("warning: nodes seem to be missing") or len(numbers) == 1
+    assert (
+        files.stderr.startswith("warning: nodes seem to be missing")
+        or len(numbers) == 1
+    )
 
 
 def test_folders_without_numbers_are_not_counted(run, tmp_path):
@@ -90,7 +101,9 @@ def test_schedule_of_a_heuristic(run, solved, tmp_path):
     options = ["--heuristic", "pipefisher", "-o", "s.pickle"]
     done = run("convert", "pipefisher-schedule", result, *options)
     assert done.exit_code == 0
-    assert done.stderr.startswith(f"warning: {result}: pipefisher is infeasible: breaks rules: ")
+    assert done.stderr.startswith(
+        f"warning: {result}: pipefisher is infeasible: breaks rules: "
+    )
     entries = json.loads(result.read_text())["heuristics"]
     assert pickle.loads((tmp_path / "s.pickle").read_bytes()) == entries[0]["labels"]
     piped = run("convert", "pipefisher-schedule", result, "-o", "-")
@@ -101,7 +114,10 @@ def test_schedule_of_a_heuristic(run, solved, tmp_path):
     ("data", "message"),
     [
         ([], "expected an object, got a list"),
-        ({"status": "OPTIMAL"}, "labels: expected the result or heuristic entry of a K-FAC"),
+        (
+            {"status": "OPTIMAL"},
+            "labels: expected the result or heuristic entry of a K-FAC",
+        ),
         (
             {"objective": "iterations", "reason": "no hole"},
             "labels: expected a schedule of every device, there is none: no hole",
@@ -109,7 +125,10 @@ def test_schedule_of_a_heuristic(run, solved, tmp_path):
         ({"labels": {"a": 1}}, "labels: expected a list of devices, got an object"),
         ({"labels": [[["a"], 1]]}, "labels[0][1]: expected a list of labels, got 1"),
         ({"labels": [[[START, 7]]]}, "labels[0][0][1]: expected a label, got 7"),
-        ({"labels": [[[START]], [["a"]]]}, 'labels[1]: expected an iteration with "-- start --"'),
+        (
+            {"labels": [[[START]], [["a"]]]},
+            'labels[1]: expected an iteration with "-- start --"',
+        ),
     ],
 )
 def test_results_without_usable_labels(run, tmp_path, data, message):
@@ -123,10 +142,20 @@ def test_results_without_usable_labels(run, tmp_path, data, message):
 
 def test_schedule_of_an_unknown_heuristic(run, tmp_path):
     file = write(tmp_path / "r.json", {"heuristics": [{"name": "pipefisher"}]})
-    arguments = ["convert", "pipefisher-schedule", file, "-o", "s.pickle", "--heuristic"]
+    arguments = [
+        "convert",
+        "pipefisher-schedule",
+        file,
+        "-o",
+        "s.pickle",
+        "--heuristic",
+    ]
     done = run(*arguments, "pipefish")
     assert done.exit_code == 2
-    assert 'the result has no heuristic "pipefish"; did you mean "pipefisher"?' in done.stderr
+    assert (
+        'the result has no heuristic "pipefish"; did you mean "pipefisher"?'
+        in done.stderr
+    )
     assert "labels: expected" in run(*arguments, "pipefisher").stderr
 
 
@@ -165,7 +194,10 @@ def test_pickles_are_not_read_as_json(run, protocol, name):
 
 def test_other_bytes_are_no_pickle(run):
     Path("x.json").write_bytes(b"\x80abc")
-    assert run("show", "x.json").stderr == "error: x.json: expected UTF-8 text, byte 0 is not\n"
+    assert (
+        run("show", "x.json").stderr
+        == "error: x.json: expected UTF-8 text, byte 0 is not\n"
+    )
 
 
 # schema.
@@ -178,7 +210,9 @@ def test_schemas(run):
     )
     assert "sync_groups" in schema["description"]
     fields = json.loads(run("schema", "kfac-result").stdout)["properties"]
-    assert {"iterations_of", "usage_of", "labels", "bound_of", "tie_break"} <= set(fields)
+    assert {"iterations_of", "usage_of", "labels", "bound_of", "tie_break"} <= set(
+        fields
+    )
     fields = json.loads(run("schema", "kfac-heuristic").stdout)["properties"]
     assert {"breaks", "breaks_of", "labels"} <= set(fields)
     assert "kfac" in json.dumps(json.loads(run("schema").stdout)["discriminator"])

@@ -25,7 +25,10 @@ def test_help_loads_no_command():
         "print([m for m, _ in COMMANDS.values() if home + m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
     assert done.stderr == "[]\n"
@@ -34,7 +37,9 @@ def test_help_loads_no_command():
 def test_python_m_runs_the_program():
     for arguments, code in ((["--version"], 0), (["optimise", "x"], 2)):
         done = subprocess.run(
-            [sys.executable, "-m", "ppsolve", *arguments], capture_output=True, text=True
+            [sys.executable, "-m", "ppsolve", *arguments],
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == code
     assert "No such command 'optimise'. Did you mean 'optimize'?" in done.stderr
@@ -46,6 +51,11 @@ def test_importing_the_package_loads_nothing_heavy():
         "heavy = {'numpy', 'pydantic', 'ortools', 'rich', 'typer', 'importlib.metadata'}\n"
         "print(heavy & set(sys.modules)); print(ppsolve.__version__)"
     )
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; " + code]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import sys; sys.path[:0] = {sys.path!r}; " + code,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("set()\n")

@@ -14,13 +14,17 @@ from tests.cli.mutated_files import Answer, Folder, reading_commands
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
 FEW, MANY = 60, 5_000
-PATIENCE = 20  # times its limit and a second; how late a command is depends on the machine
+PATIENCE = (
+    20  # times its limit and a second; how late a command is depends on the machine
+)
 
 
 def faults_of(folder: Folder, count: int) -> list[Answer]:
     """Return the answers of mutations that are wrong, or far beyond their limit."""
     answers = folder.answers(list(range(count)))
-    return [one for one in answers if one.fault or one.seconds > PATIENCE * (one.limit + 1)]
+    return [
+        one for one in answers if one.fault or one.seconds > PATIENCE * (one.limit + 1)
+    ]
 
 
 def test_every_command_that_reads_files_gets_mutated_ones() -> None:

@@ -24,7 +24,12 @@ ONE_F_ONE_B = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.json").write_text(json.dumps(INSTANCE))
-    graph = {"kind": "graph", "name": "g", "resources": [], "ops": [{"id": "a", "duration": 1}]}
+    graph = {
+        "kind": "graph",
+        "name": "g",
+        "resources": [],
+        "ops": [{"id": "a", "duration": 1}],
+    }
     (tmp_path / "graph.json").write_text(json.dumps(graph))
     return lambda *args, **options: CliRunner().invoke(build(), list(args), **options)
 
@@ -47,7 +52,9 @@ def test_the_best_order_is_printed_from_a_file(run):
 
 
 def test_an_entry_without_orders_gives_those_of_its_schedule(run, tmp_path):
-    entry = json.loads(run("simulate", "tiny.json", "--heuristic", "1f1b", "--json").stdout)
+    entry = json.loads(
+        run("simulate", "tiny.json", "--heuristic", "1f1b", "--json").stdout
+    )
     assert entry["kind"] == "pipeline"
     (tmp_path / "entry.json").write_text(json.dumps(entry | {"orders": None}))
     assert run("show", "entry.json", "--order").stdout == ONE_F_ONE_B
@@ -72,14 +79,31 @@ def test_an_order_that_breaks_the_memory_limit_says_so(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["show", "graph.json", "--order"], "graph.json: --order: expected an overlap or pipeline"),
-        (["show", "tiny.json", "--order"], "--order: expected a RESULT or --heuristic NAME"),
-        (["show", "none.json", "--order"], "there is no order of each device in it: why"),
+        (
+            ["show", "graph.json", "--order"],
+            "graph.json: --order: expected an overlap or pipeline",
+        ),
+        (
+            ["show", "tiny.json", "--order"],
+            "--order: expected a RESULT or --heuristic NAME",
+        ),
+        (
+            ["show", "none.json", "--order"],
+            "there is no order of each device in it: why",
+        ),
     ],
 )
 def test_what_has_no_order_is_refused(run, tmp_path, arguments, words):
-    none = {"name": "x", "kind": "pipeline", "status": "failed", "reason": "why", "schedule": None}
-    (tmp_path / "none.json").write_text(json.dumps(none | {"schedule": None, "value": None}))
+    none = {
+        "name": "x",
+        "kind": "pipeline",
+        "status": "failed",
+        "reason": "why",
+        "schedule": None,
+    }
+    (tmp_path / "none.json").write_text(
+        json.dumps(none | {"schedule": None, "value": None})
+    )
     done = run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr

@@ -14,10 +14,28 @@ from tests.paths import ROOT
 
 NODES = [
     {"name": "embed", "kind": "compute", "duration": 50, "bytes": 4},
-    {"name": "gather0", "kind": "comm", "duration": 90, "bytes": 16, "collective": "all_gather"},
+    {
+        "name": "gather0",
+        "kind": "comm",
+        "duration": 90,
+        "bytes": 16,
+        "collective": "all_gather",
+    },
     {"name": "wait0", "kind": "wait", "deps": ["gather0"]},
-    {"name": "layer0", "kind": "compute", "duration": 120, "deps": ["embed", "wait0"], "bytes": 4},
-    {"name": "gather1", "kind": "comm", "duration": 90, "bytes": 16, "collective": "all_gather"},
+    {
+        "name": "layer0",
+        "kind": "compute",
+        "duration": 120,
+        "deps": ["embed", "wait0"],
+        "bytes": 4,
+    },
+    {
+        "name": "gather1",
+        "kind": "comm",
+        "duration": 90,
+        "bytes": 16,
+        "collective": "all_gather",
+    },
     {"name": "wait1", "kind": "wait", "deps": ["gather1"]},
     {"name": "layer1", "kind": "compute", "duration": 120, "deps": ["layer0", "wait1"]},
 ]
@@ -107,7 +125,10 @@ def test_optimize_json_has_orders_and_curves(run):
     assert data["in_flight_curve"][-1][1] == data["live_bytes_curve"][-1][1] == 0
     by_name = {entry["name"]: entry for entry in data["heuristics"]}
     assert by_name["original"]["order"] == [node["name"] for node in NODES]
-    assert (by_name["raise-comms"]["status"], by_name["raise-comms"]["order"]) == ("failed", None)
+    assert (by_name["raise-comms"]["status"], by_name["raise-comms"]["order"]) == (
+        "failed",
+        None,
+    )
     assert {"estimate", "estimate_seed"} <= by_name["original"].keys()
 
 
@@ -120,7 +141,9 @@ def test_the_order_is_printed_for_a_compiler(run, solved):
     assert done.stdout.split() == [node["name"] for node in NODES]
 
 
-def test_the_printed_order_is_a_program_that_takes_the_claimed_time(run, solved, tmp_path):
+def test_the_printed_order_is_a_program_that_takes_the_claimed_time(
+    run, solved, tmp_path
+):
     node_of = {node["name"]: node for node in NODES}
     write(tmp_path, "again", nodes=[node_of[name] for name in solved["order"]])
     done = run("simulate", "again.json", "--heuristic", "original", "--json")
@@ -130,19 +153,36 @@ def test_the_printed_order_is_a_program_that_takes_the_claimed_time(run, solved,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["show", "layers.json", "--order"], "--order: expected a RESULT or --heuristic NAME"),
+        (
+            ["show", "layers.json", "--order"],
+            "--order: expected a RESULT or --heuristic NAME",
+        ),
         (
             ["show", "layers.json", "--order", "--heuristic", "raise-comms"],
             "there is no program order in it: raise_comms: several collectives left to come first",
         ),
-        (["show", "layers.json", "--order", "--heuristic", "1f1b"], "1f1b is not applicable"),
-        (["show", "plain.json", "--order"], "plain.json: order: there is no program order in it"),
-        (["show", "layers.json", "--heuristic", "raise-comms"], "raise-comms gives no schedule"),
-        (["show", "layers.json", "--heuristic", "gpipe"], "gpipe is not applicable: needs a pipe"),
+        (
+            ["show", "layers.json", "--order", "--heuristic", "1f1b"],
+            "1f1b is not applicable",
+        ),
+        (
+            ["show", "plain.json", "--order"],
+            "plain.json: order: there is no program order in it",
+        ),
+        (
+            ["show", "layers.json", "--heuristic", "raise-comms"],
+            "raise-comms gives no schedule",
+        ),
+        (
+            ["show", "layers.json", "--heuristic", "gpipe"],
+            "gpipe is not applicable: needs a pipe",
+        ),
     ],
 )
 def test_contradictions_are_refused(run, tmp_path, arguments, words):
-    found = {"schedule": {"time_unit": "us", "ops": [{"id": "a", "start": 0, "end": 1}]}}
+    found = {
+        "schedule": {"time_unit": "us", "ops": [{"id": "a", "start": 0, "end": 1}]}
+    }
     (tmp_path / "plain.json").write_text(json.dumps(found))
     done = run(*arguments)
     assert done.exit_code == 2
@@ -154,7 +194,9 @@ def test_contradictions_are_refused(run, tmp_path, arguments, words):
 def test_what_cannot_fit_is_said(run, tmp_path):
     done = run("optimize", write(tmp_path, max_live_bytes=10), "-q")
     assert done.exit_code == 3
-    assert "other: INFEASIBLE (memory: gather0 alone needs 16 of live bytes" in done.stdout
+    assert (
+        "other: INFEASIBLE (memory: gather0 alone needs 16 of live bytes" in done.stdout
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -202,7 +244,8 @@ def test_an_order_of_another_schedule_is_not_believed(run, solved, tmp_path):
     done = run("show", "layers.json", "wrong.json")
     assert done.exit_code == 0
     assert (
-        "wrong.json: its order does not run as its schedule; the schedule is drawn" in done.stderr
+        "wrong.json: its order does not run as its schedule; the schedule is drawn"
+        in done.stderr
     )
     assert re.search(r"makespan +330 us", done.stdout)
 
@@ -242,12 +285,16 @@ def test_simulate_a_pass_above_a_cap(run, tmp_path):
 
 
 def test_caps_are_named_beside_what_is_used(run, tmp_path):
-    path = write(tmp_path, max_in_flight=1, max_live_bytes=40, objective="makespan_then_bytes")
+    path = write(
+        tmp_path, max_in_flight=1, max_live_bytes=40, objective="makespan_then_bytes"
+    )
     done = run("optimize", path, "-t", 5, "-o", "capped.json")
     assert done.exit_code == 0
     for text in (done.stdout, run("show", path, "capped.json").stdout):
         assert re.search(r"max in flight +1 of 1$", text, re.M)
-        assert re.search(r"peak live bytes +\d+ of 40 \(proven least at this makespan\)", text)
+        assert re.search(
+            r"peak live bytes +\d+ of 40 \(proven least at this makespan\)", text
+        )
     assert re.search(r"infeasible: .* holds 2 of 1", done.stdout)
 
 
@@ -269,7 +316,9 @@ def test_compare_beside_a_pipeline(run):
     assert re.search(r"layers +OPTIMAL +330 us +330 ", done.stdout)
     assert re.search(r"pipeline +OPTIMAL +90 ms +90 ", done.stdout)
     assert re.search(r"raise-comms +0 of 1 +0 +1 +0 +0 +- +-", done.stdout)
-    data = json.loads(run("compare", "layers.json", "pipeline.json", "-t", 5, "--json").stdout)
+    data = json.loads(
+        run("compare", "layers.json", "pipeline.json", "-t", 5, "--json").stdout
+    )
     assert [result["value"] for result in data] == [OPTIMUM, 90]
     assert "order" in data[0]
 
@@ -316,7 +365,10 @@ def test_bad_instances_are_refused(run, tmp_path, command, fields, words):
 def test_a_cap_below_one_output_is_proved_infeasible(run, tmp_path):
     done = run("optimize", write(tmp_path, max_live_bytes=15), "-q")
     assert done.exit_code == 3
-    assert "INFEASIBLE (memory: gather0 alone needs 16 of live bytes, capacity 15)" in done.stdout
+    assert (
+        "INFEASIBLE (memory: gather0 alone needs 16 of live bytes, capacity 15)"
+        in done.stdout
+    )
 
 
 def test_the_documented_instance_is_one():
@@ -329,7 +381,10 @@ def test_the_documented_instance_is_one():
 def test_the_curve_is_plotted(run):
     plot = runpy.run_path(str(ROOT / "benchmarks/plot_live_bytes.py"))
     points = list(plot["curve"](load_instance("layers.json"), 5))
-    assert [(point.peak, point.makespan) for point in points[:-1]] == [(40, 330), (24, 420)]
+    assert [(point.peak, point.makespan) for point in points[:-1]] == [
+        (40, 330),
+        (24, 420),
+    ]
     assert all(point.is_proved for point in points[:-1])
     assert points[-1].status == "INFEASIBLE"
     svg = plot["picture"](points[:-1], "us", "a & b", "below: none")

@@ -38,7 +38,10 @@ def test_a_list_of_results_the_best_first(run, tmp_path):
 
 
 def test_a_table_has_a_row_for_each(run):
-    rows = [line.split() for line in run("--placements", "linear,vshape").stdout.splitlines()]
+    rows = [
+        line.split()
+        for line in run("--placements", "linear,vshape").stdout.splitlines()
+    ]
     assert [row[:4] for row in rows if row[:1] == ["equal"]] == [
         ["equal", "vshape", "OPTIMAL", "27"],
         ["equal", "linear", "OPTIMAL", "30"],
@@ -48,10 +51,19 @@ def test_a_table_has_a_row_for_each(run):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--placements", "linear,zigzag"), "--placements: expected linear, interleaved, vshape"),
+        (
+            ("--placements", "linear,zigzag"),
+            "--placements: expected linear, interleaved, vshape",
+        ),
         (("--placements", ""), "--placements: expected linear, interleaved"),
-        (("--placements", "vshape:3"), "equal.json: --placements stages_per_device: expected 2"),
-        (("--placements", "linear", "--start", "x.json"), "--start: expected no --placements"),
+        (
+            ("--placements", "vshape:3"),
+            "equal.json: --placements stages_per_device: expected 2",
+        ),
+        (
+            ("--placements", "linear", "--start", "x.json"),
+            "--start: expected no --placements",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(run, arguments, words):

@@ -141,7 +141,10 @@ class TestAnswers:
 
     def test_defaults(self, run, planner):
         run("tiny.json")
-        assert (planner.asked[0]["time_limit"], planner.asked[0]["finalists"]) == (45, 12)
+        assert (planner.asked[0]["time_limit"], planner.asked[0]["finalists"]) == (
+            45,
+            12,
+        )
 
     def test_json_is_one_document_that_reads_back(self, run, planner, found):
         done = run("tiny.json", "--json")
@@ -155,7 +158,9 @@ class TestAnswers:
         assert json.loads(run("tiny.json", "-o", "-").stdout)["request"] == "tiny"
 
     def test_the_winner_alone(self, run, here, planner):
-        done = run("tiny.json", "-q", "--instance-out", "i.json", "--result-out", "r.json")
+        done = run(
+            "tiny.json", "-q", "--instance-out", "i.json", "--result-out", "r.json"
+        )
         assert done.exit_code == 0
         instance = load_instance("i.json")
         result = Result.model_validate_json((here / "r.json").read_text())
@@ -168,7 +173,11 @@ class TestAnswers:
         [
             ({"interrupted": True}, 130, "interrupted after"),
             ({"status": Status.FEASIBLE}, 0, "tiny: FEASIBLE"),
-            ({"status": Status.UNKNOWN, "winner": None, "goodput": None}, 4, "no schedule found"),
+            (
+                {"status": Status.UNKNOWN, "winner": None, "goodput": None},
+                4,
+                "no schedule found",
+            ),
         ],
     )
     def test_exit_codes(self, run, here, planner, found, changes, code, words):
@@ -227,12 +236,24 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["-o", "no/p.json"], "no/p.json: --output: the directory no does not exist"),
-            (["--chart", "no/c.png"], "no/c.png: --chart: the directory no does not exist"),
-            (["--chart", "c.pdf"], "c.pdf: --chart: expected a file name ending in .png or .svg"),
+            (
+                ["-o", "no/p.json"],
+                "no/p.json: --output: the directory no does not exist",
+            ),
+            (
+                ["--chart", "no/c.png"],
+                "no/c.png: --chart: the directory no does not exist",
+            ),
+            (
+                ["--chart", "c.pdf"],
+                "c.pdf: --chart: expected a file name ending in .png or .svg",
+            ),
             (["--chart", "-"], "--chart: expected a file, got -"),
             (["--instance-out", "-"], "--instance-out: expected a file, got -"),
-            (["--result-out", "."], ".: --result-out: expected a file, this is a directory"),
+            (
+                ["--result-out", "."],
+                ".: --result-out: expected a file, this is a directory",
+            ),
             (
                 ["--instance-out", "tiny.json"],
                 "tiny.json: --instance-out: this is the input tiny.json, give another file",
@@ -281,14 +302,17 @@ class TestErrors:
     def test_options_that_only_the_planner_refuses(self, run):
         done = run("tiny.json", "--gap", "1")
         assert done.exit_code == 2
-        assert done.stderr == "error: --gap: expected a share from 0 to below 1, got 1.0\n"
+        assert (
+            done.stderr == "error: --gap: expected a share from 0 to below 1, got 1.0\n"
+        )
 
     def test_an_error_with_a_source_keeps_it(self, run, planner):
         planner.error = InputError("too much", source="elsewhere", field="x")
         assert run("tiny.json").stderr == "error: elsewhere: x: too much\n"
 
     @pytest.mark.parametrize(
-        "args", [["--finalists", "-1"], ["--top", "x"], ["--time-limit", "-1"], ["--gap", "2"]]
+        "args",
+        [["--finalists", "-1"], ["--top", "x"], ["--time-limit", "-1"], ["--gap", "2"]],
     )
     def test_usage_errors(self, run, planner, args):
         done = run("tiny.json", *args)
@@ -297,7 +321,11 @@ class TestErrors:
 
 
 def test_schemas():
-    for kind, field in (("plan", "cluster"), ("plan-result", "counts"), ("goodput", "params")):
+    for kind, field in (
+        ("plan", "cluster"),
+        ("plan-result", "counts"),
+        ("goodput", "params"),
+    ):
         done = CliRunner().invoke(build(), ["schema", kind])
         assert field in json.loads(done.stdout)["properties"]
 
@@ -309,5 +337,7 @@ def test_nothing_slow_is_loaded_for_help():
         "import sys; from ppsolve.solver.cli.main import build; build();"
         "print([m for m in ('numpy', 'pydantic', 'ortools', 'matplotlib') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"

@@ -40,7 +40,9 @@ def test_stdout(result):
 
 
 def test_a_plan_is_a_table_of_configurations_and_the_winner(tmp_path):
-    request = ppsolve.load_request(ROOT / "instances" / "plans" / "small-12x4.plan.json")
+    request = ppsolve.load_request(
+        ROOT / "instances" / "plans" / "small-12x4.plan.json"
+    )
     path = tmp_path / "plan.json"
     path.write_text(ppsolve.plan(request, time_limit=0).model_dump_json())
     page = run(path, "-o", "-").stdout
@@ -56,9 +58,15 @@ def broken(data, **fields):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data["instance_document"], "expected a result, this is an instance"),
+        (
+            lambda data: data["instance_document"],
+            "expected a result, this is an instance",
+        ),
         (lambda data: [data], "expected a result, a plan or a what-if"),
-        (lambda data: {"kind": "curve"}, "expected a result, this is a curve; `ppsolve show`"),
+        (
+            lambda data: {"kind": "curve"},
+            "expected a result, this is a curve; `ppsolve show`",
+        ),
         (lambda data: broken(data, instance_document=None), "carries no instance"),
         (lambda data: broken(data, schedule=None), "there is no schedule in it"),
         (lambda data: {"kind": "plan-result"}, "this field is required"),
@@ -96,7 +104,9 @@ def test_a_schedule_that_breaks_a_rule_is_refused(text, tmp_path):
 
 
 def test_heuristics_without_orders_are_run_again(tmp_path):
-    instance = ppsolve.load_instance(ROOT / "instances" / "overlap" / "fsdp-forward-8l.json")
+    instance = ppsolve.load_instance(
+        ROOT / "instances" / "overlap" / "fsdp-forward-8l.json"
+    )
     path = tmp_path / "order.json"
     path.write_text(ppsolve.optimize(instance, time_limit=1).model_dump_json())
     done = run(path, "--heuristic", "inductor-default", "-o", "-")

@@ -7,7 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from ppsolve.models.core.metrics import measure
-from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument, Versions
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    Result,
+    ScheduleDocument,
+    Versions,
+)
 from ppsolve.solver.api import api as library
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.cli.main import build
@@ -47,7 +52,9 @@ def here(tmp_path, monkeypatch, schedule):
     (tmp_path / "bare.json").write_text(document.model_dump_json())
     (tmp_path / "entry.json").write_text(entry.model_dump_json())
     makespan = schedule.problem.scale.time(schedule.makespan)
-    text = result.model_copy(update={"value": makespan, "makespan": makespan}).model_dump_json()
+    text = result.model_copy(
+        update={"value": makespan, "makespan": makespan}
+    ).model_dump_json()
     (tmp_path / "result.json").write_text(text)
     return tmp_path
 
@@ -64,12 +71,17 @@ def show(here):
     ("changes", "name"),
     [
         ({}, "bubble ratio"),
-        ({"objective": "device_span", "device_span": 80}, "bubble ratio of device span"),
+        (
+            {"objective": "device_span", "device_span": 80},
+            "bubble ratio of device span",
+        ),
     ],
 )
 def test_a_result_alone_names_the_ratio_of_its_objective(show, here, changes, name):
     data = json.loads((here / "result.json").read_text())
-    (here / "result.json").write_text(json.dumps(data | {"bubble_ratio": 0.5} | changes))
+    (here / "result.json").write_text(
+        json.dumps(data | {"bubble_ratio": 0.5} | changes)
+    )
     assert re.search(rf"\n +{name} +0\.5000", show("result.json").stdout)
 
 
@@ -77,7 +89,9 @@ def test_an_entry_alone_names_the_ratio_of_its_value(show, here):
     data = json.loads((here / "entry.json").read_text())
     of_span = {"value": 80, "device_span": 80, "makespan": 93.5, "bubble_ratio": 0.25}
     (here / "entry.json").write_text(json.dumps(data | of_span))
-    assert re.search(r"\n +bubble ratio of device span +0\.2500", show("entry.json").stdout)
+    assert re.search(
+        r"\n +bubble ratio of device span +0\.2500", show("entry.json").stdout
+    )
     (here / "entry.json").write_text(json.dumps(data | of_span | {"value": 93.5}))
     assert re.search(r"\n +bubble ratio +0\.2500", show("entry.json").stdout)
 
@@ -93,7 +107,11 @@ def test_instance_and_result(show):
 
 @pytest.mark.parametrize(
     ("file", "title"),
-    [("result.json", "tiny, gpipe"), ("entry.json", "schedule, 1f1b"), ("bare.json", "schedule")],
+    [
+        ("result.json", "tiny, gpipe"),
+        ("entry.json", "schedule, 1f1b"),
+        ("bare.json", "schedule"),
+    ],
 )
 def test_a_result_alone(show, file, title):
     done = show(file)
@@ -115,7 +133,9 @@ def test_stdin(show, here):
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "200"])
 def test_width(show, width):
-    lines = show("tiny.json", "result.json", "--links", "--width", width).stdout.split("\n")
+    lines = show("tiny.json", "result.json", "--links", "--width", width).stdout.split(
+        "\n"
+    )
     assert max(map(len, lines)) <= int(width)
     assert any(line.startswith("link 0->1 │") for line in lines)
     chart = next(line for line in lines if line.startswith(" device 0 │"))
@@ -134,7 +154,9 @@ def test_colour_follows_the_environment(show, here):
 
 def test_a_part_of_the_axis(show):
     whole = show("result.json", "--width", "80").stdout.split("\n")
-    part = show("result.json", "--from", "0", "--to", "20", "--width", "80").stdout.split("\n")
+    part = show(
+        "result.json", "--from", "0", "--to", "20", "--width", "80"
+    ).stdout.split("\n")
     assert part[1].startswith("device 0 │F0" + " " * 28)
     assert whole[1] != part[1]
 
@@ -145,7 +167,11 @@ def test_heuristic(show, here, schedule, monkeypatch):
         "gpipe": {"status": "feasible", "schedule": document},
         "zbv": {"status": "not_applicable", "reason": "needs two chunks"},
         "odd": {"status": "failed", "reason": "deadlock: a -> a"},
-        "full": {"status": "infeasible", "reason": "memory: full", "schedule": document},
+        "full": {
+            "status": "infeasible",
+            "reason": "memory: full",
+            "schedule": document,
+        },
     }
 
     class Api:
@@ -154,7 +180,9 @@ def test_heuristic(show, here, schedule, monkeypatch):
             return HeuristicEntry(name=name, **answers[name])
 
     monkeypatch.setattr(library, "simulate", Api.simulate)
-    assert show("tiny.json", "--heuristic", "gpipe").stdout.startswith("tiny, gpipe\ndevice 0 │")
+    assert show("tiny.json", "--heuristic", "gpipe").stdout.startswith(
+        "tiny, gpipe\ndevice 0 │"
+    )
     for name, code, message in (
         ("zbv", 2, "error: zbv is not applicable: needs two chunks\n"),
         ("odd", 2, "error: tiny.json: odd gives no schedule: deadlock: a -> a\n"),
@@ -167,29 +195,56 @@ def test_heuristic(show, here, schedule, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["result.json", "bare.json"], "error: bare.json: expected an instance, this is a second"),
-        (["tiny.json", "tiny.json"], "error: tiny.json: expected a result (with a schedule) here"),
+        (
+            ["result.json", "bare.json"],
+            "error: bare.json: expected an instance, this is a second",
+        ),
+        (
+            ["tiny.json", "tiny.json"],
+            "error: tiny.json: expected a result (with a schedule) here",
+        ),
         (["tiny.json"] * 3, "error: expected an instance, a result, or one of each"),
         (["-", "-"], "error: expected an instance, a result, or one of each"),
-        (["result.json", "--from", "5", "--to", "5"], "error: --to: expected more than --from (5)"),
-        (["result.json", "--from", "inf", "--to", "5"], "error: --to: expected more than --from"),
+        (
+            ["result.json", "--from", "5", "--to", "5"],
+            "error: --to: expected more than --from (5)",
+        ),
+        (
+            ["result.json", "--from", "inf", "--to", "5"],
+            "error: --to: expected more than --from",
+        ),
         (
             ["result.json", "--from", "0.9999999999", "--to", "0.9999999998"],
             "error: --to: expected more than --from (0.9999999999), got 0.9999999998",
         ),
-        (["result.json", "--heuristic", "x"], "error: --heuristic: a heuristic needs an instance"),
-        (["tiny.json", "bare.json", "--heuristic", "x"], "error: --heuristic: expected either"),
+        (
+            ["result.json", "--heuristic", "x"],
+            "error: --heuristic: a heuristic needs an instance",
+        ),
+        (
+            ["tiny.json", "bare.json", "--heuristic", "x"],
+            "error: --heuristic: expected either",
+        ),
         (["none.json"], "error: none.json: there is no schedule in it"),
         (["broken.json"], "error: broken.json: ops[0].start"),
-        (["tiny.json", "half.json"], "error: half.json: not a whole schedule: missing: "),
-        (["tiny.json", "alien.json"], 'error: alien.json: schedule.ops[0].id: unknown op "Q"'),
+        (
+            ["tiny.json", "half.json"],
+            "error: half.json: not a whole schedule: missing: ",
+        ),
+        (
+            ["tiny.json", "alien.json"],
+            'error: alien.json: schedule.ops[0].id: unknown op "Q"',
+        ),
     ],
 )
 def test_refusals(show, here, args, message):
     first = {"id": "F0.0", "start": 0, "end": 10}
     files = {
         "none": {"instance": "x", "schedule": None},
-        "broken": {"time_unit": "us", "ops": [{"id": "F0.0", "start": "soon", "end": 1}]},
+        "broken": {
+            "time_unit": "us",
+            "ops": [{"id": "F0.0", "start": "soon", "end": 1}],
+        },
         "half": {"schedule": {"time_unit": "us", "ops": [first]}},
         "alien": {"schedule": {"time_unit": "us", "ops": [{**first, "id": "Q"}]}},
     }
@@ -209,8 +264,14 @@ def test_refusals(show, here, args, message):
         ("1e31", "ops[0].start: expected at most 1E+30, got 1.000000E+31"),
         ("1e5000", "ops[0].start: expected at most 1E+30, got 1.000000E+5000"),
         ("9" * 5000, "ops[0].start: expected at most 1E+30, got 1.000000E+5000"),
-        ('0, "stage": 1e999999', "ops[0].stage: expected at most 1E+30, got 1.000000E+999999"),
-        ('0, "stage": ' + "9" * 5000, "ops[0].stage: expected at most 1E+30, got 1.000000E+5000"),
+        (
+            '0, "stage": 1e999999',
+            "ops[0].stage: expected at most 1E+30, got 1.000000E+999999",
+        ),
+        (
+            '0, "stage": ' + "9" * 5000,
+            "ops[0].stage: expected at most 1E+30, got 1.000000E+5000",
+        ),
     ],
 )
 def test_times_that_cannot_be_drawn(show, here, start, message):
@@ -223,13 +284,20 @@ def test_times_that_cannot_be_drawn(show, here, start, message):
 
 @pytest.mark.parametrize("number", ["1e31", "9" * 400])
 def test_a_curve_of_huge_numbers_is_refused(show, here, number):
-    fields = {"instance": "i", "over": "capacity", "objective": "makespan", "time_unit": "us"}
+    fields = {
+        "instance": "i",
+        "over": "capacity",
+        "objective": "makespan",
+        "time_unit": "us",
+    }
     curve = json.dumps({"kind": "curve", **fields, "points": "POINTS"})
     points = f'[{{"at": 1, "status": "FEASIBLE", "value": {number}}}]'
     (here / "curve.json").write_text(curve.replace('"POINTS"', points))
     done = show("curve.json")
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: curve.json: points[0].value: expected at most 1E+30")
+    assert done.stderr.startswith(
+        "error: curve.json: points[0].value: expected at most 1E+30"
+    )
 
 
 def test_an_op_without_a_name_is_drawn(show, here):
@@ -248,14 +316,19 @@ def test_a_wrong_schedule_is_drawn_with_a_warning(show, here):
     (here / "result.json").write_text(json.dumps(data))
     done = show("tiny.json", "result.json")
     assert done.exit_code == 0
-    assert done.stderr.startswith("warning: result.json: objective: makespan is given as 1")
+    assert done.stderr.startswith(
+        "warning: result.json: objective: makespan is given as 1"
+    )
 
 
 def test_a_window_behind_the_schedule_is_refused(show, schedule):
     end = f"{schedule.problem.scale.time(schedule.makespan):g}"
     done = show("result.json", "--from", end)
     assert done.exit_code == 2
-    assert f"--from: expected less than the end of the schedule ({end}), got {end}" in done.stderr
+    assert (
+        f"--from: expected less than the end of the schedule ({end}), got {end}"
+        in done.stderr
+    )
     assert show("result.json", "--from", "1").exit_code == 0
 
 
@@ -274,7 +347,9 @@ def carrying(here, **changes):
         ({"start": 1, "end": 11}, "precedence: "),
     ],
 )
-def test_a_result_alone_is_checked_by_the_instance_that_it_carries(show, here, changes, broken):
+def test_a_result_alone_is_checked_by_the_instance_that_it_carries(
+    show, here, changes, broken
+):
     carrying(here, **changes)
     done = show("whole.json")
     assert done.exit_code == 0

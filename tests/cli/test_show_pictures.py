@@ -58,7 +58,9 @@ def show(here):
 
 def said(svg):
     """Return the texts of an SVG picture: glyphs carry each text in a comment before them."""
-    return [line.strip()[5:-4] for line in svg.read_text().splitlines() if "<!-- " in line]
+    return [
+        line.strip()[5:-4] for line in svg.read_text().splitlines() if "<!-- " in line
+    ]
 
 
 @pytest.mark.parametrize("kind", BEGINNINGS)
@@ -120,7 +122,9 @@ def test_a_curve(show, here):
 
 
 def test_a_curve_on_the_terminal(show):
-    assert "tiny: makespan over capacity, 2 points, 1 proved" in show("curve.json").stdout
+    assert (
+        "tiny: makespan over capacity, 2 points, 1 proved" in show("curve.json").stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,11 @@ def test_json_has_an_entry_for_each_schedule(result):
     done = run("stress", result, "--jitter", 0.02, "--runs", 100, "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 0
-    assert (found["kind"], found["runs"], found["jitter"]) == ("stress", 100, {"*": 0.02})
+    assert (found["kind"], found["runs"], found["jitter"]) == (
+        "stress",
+        100,
+        {"*": 0.02},
+    )
     assert found["entries"][0]["stays_ahead"] is None
     assert {"gpipe", "1f1b"} <= {entry["name"] for entry in found["entries"]}
 
@@ -41,7 +45,9 @@ def test_json_has_an_entry_for_each_schedule(result):
 def test_the_table_says_how_often_the_best_stays_ahead(result):
     done = run("stress", result, "--jitter", "F=0.1", "--slow", "1=1.5", "--runs", 100)
     assert done.exit_code == 0
-    assert "100 runs, jitter 10.00 % of F, device 1 x 1.5" in done.stdout.replace("\n", " ")
+    assert "100 runs, jitter 10.00 % of F, device 1 x 1.5" in done.stdout.replace(
+        "\n", " "
+    )
     assert "not later" in done.stdout
 
 
@@ -61,7 +67,10 @@ def test_the_instance_of_a_result_that_carries_none(result, tmp_path):
     options = ("--jitter", 0.02, "--runs", 100, "--json")
     refused = run("stress", bare, *options)
     assert refused.exit_code == 2
-    assert "bare.json: instance_document: this result carries no instance" in refused.stderr
+    assert (
+        "bare.json: instance_document: this result carries no instance"
+        in refused.stderr
+    )
     given = run("stress", bare, "--instance", known, *options)
     assert given.stdout == run("stress", result, *options).stdout
 
@@ -84,13 +93,18 @@ def test_an_entry_and_a_bare_schedule_are_replayed_alone(form, known, tmp_path):
     done = run("stress", path, *OPTIONS, "--instance", known)
     assert done.exit_code == 0, done.stderr
     (only,) = json.loads(done.stdout)["entries"]
-    assert (only["name"], only["planned"]) == ("1f1b" if form == "entry" else "best", entry.value)
+    assert (only["name"], only["planned"]) == (
+        "1f1b" if form == "entry" else "best",
+        entry.value,
+    )
 
 
 def test_jitter_of_a_recorded_run_for_a_bare_schedule(known, tmp_path):
     path, trace = tmp_path / "bare.json", DATA / "traces" / "primus_pp8"
     path.write_text(ppsolve.simulate(PIPELINE, "1f1b").schedule.model_dump_json())
-    done = run("stress", path, "--trace", trace, "--runs", 10, "--json", "--instance", known)
+    done = run(
+        "stress", path, "--trace", trace, "--runs", 10, "--json", "--instance", known
+    )
     assert set(json.loads(done.stdout)["jitter"]) == {"F", "B"}
 
 
@@ -122,7 +136,10 @@ def spoilt_start(data):
     ("spoil", "message"),
     [
         (spoilt_status, "schedule: it breaks a rule: objective: status is given as"),
-        (spoilt_orders, 'heuristics[0].orders: expected an action of this instance, got "7F0"'),
+        (
+            spoilt_orders,
+            'heuristics[0].orders: expected an action of this instance, got "7F0"',
+        ),
         (spoilt_cycle, "heuristics[0].orders: deadlock: "),
         (spoilt_start, "schedule: it breaks a rule: "),
         (lambda data: data.update(schedule="x"), "schedule: expected an object"),
@@ -159,8 +176,13 @@ def test_replicas_are_replayed_with_their_heuristics():
     names = {entry.name for entry in ppsolve.stress(found, 0.1, runs=10).entries}
     assert {found.best_by, "gpipe", "1f1b"} <= names
     planned = {entry.name: entry.value for entry in found.heuristics}
-    exact = {entry.name: entry.worst for entry in ppsolve.stress(found, 0.0, runs=1).entries}
-    assert [exact[name] for name in ("gpipe", "1f1b")] == [planned["gpipe"], planned["1f1b"]]
+    exact = {
+        entry.name: entry.worst for entry in ppsolve.stress(found, 0.0, runs=1).entries
+    }
+    assert [exact[name] for name in ("gpipe", "1f1b")] == [
+        planned["gpipe"],
+        planned["1f1b"],
+    ]
 
 
 def test_heuristics_of_another_assignment_are_left_out():
@@ -172,7 +194,14 @@ def test_heuristics_of_another_assignment_are_left_out():
     side_by_side = ppsolve.optimize(replicas("fixed"), time_limit=1)
     other = json.loads(side_by_side.model_dump_json())
     data |= {name: other[name] for name in ("schedule", "assignment", "makespan")}
-    figures = ("value", "device_span", "bound", "gap", "bubble_ratio", "bubble_over_compute")
+    figures = (
+        "value",
+        "device_span",
+        "bound",
+        "gap",
+        "bubble_ratio",
+        "bubble_over_compute",
+    )
     data |= dict.fromkeys(figures)
     (only,) = ppsolve.stress(data, 0.1, runs=10).entries
     assert only.planned == side_by_side.value
@@ -182,7 +211,12 @@ def test_a_mean_below_the_plan_is_less_not_longer_by_a_negative_share():
     one = {"planned": 100, "mean": 99, "p5": 90, "p95": 110, "p99": 111, "worst": 112}
     entry = StressEntry.model_construct(name="best", stays_ahead=None, **one)
     found = StressReport.model_construct(
-        instance="two", runs=9, jitter={"*": 0.1}, slow={}, time_unit="us", entries=(entry,)
+        instance="two",
+        runs=9,
+        jitter={"*": 0.1},
+        slow={},
+        time_unit="us",
+        entries=(entry,),
     )
     console = Console(width=200, file=StringIO())
     console.print(stress_report(found))

@@ -31,7 +31,9 @@ def test_instances_and_recorded_schedules(run, tmp_path):
     assert done.exit_code == 0
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     steps = [f"step{step}-replica{replica}" for step in (23, 25) for replica in (0, 1)]
-    assert names == sorted(f"{step}{end}" for step in steps for end in (".json", ".recorded.json"))
+    assert names == sorted(
+        f"{step}{end}" for step in steps for end in (".json", ".recorded.json")
+    )
     for step in steps:
         files = f"out/{step}.json", f"out/{step}.recorded.json"
         assert run("check", *files).exit_code == 0
@@ -40,7 +42,11 @@ def test_instances_and_recorded_schedules(run, tmp_path):
     result = json.loads((tmp_path / "out/step23-replica0.recorded.json").read_text())
     assert result["makespan"] == pytest.approx(1.936143, rel=1e-6)
     assert (result["best_by"], result["stop_reason"]) == ("recorded", "recorded")
-    assert (result["kind"], result["time_unit"], result["bound"]) == ("pipeline", "s", None)
+    assert (result["kind"], result["time_unit"], result["bound"]) == (
+        "pipeline",
+        "s",
+        None,
+    )
 
 
 def test_median_instance_names_what_is_unusual(run, tmp_path):
@@ -66,7 +72,10 @@ def test_median_instance_names_what_is_unusual(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
 def test_any_trace_becomes_a_table(run, tmp_path, name):
-    assert run("convert", "trace", TRACES / "ST.parquet", "--table", "-o", name).exit_code == 0
+    assert (
+        run("convert", "trace", TRACES / "ST.parquet", "--table", "-o", name).exit_code
+        == 0
+    )
     found, given = read_trace([tmp_path / name]), read_trace([TRACES / "ST.parquet"])
     assert found.start.tolist() == given.start.tolist()
     assert found.end.tolist() == given.end.tolist()

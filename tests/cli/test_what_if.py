@@ -36,10 +36,14 @@ def cells(text):
 
 
 def test_one_table_with_all_that_is_asked_for(run):
-    done = run("what-if", "two.json", "--microbatches", "8", "--placements", "v", "-t", 20)
+    done = run(
+        "what-if", "two.json", "--microbatches", "8", "--placements", "v", "-t", 20
+    )
     assert done.exit_code == 0, done.stderr
     text = done.stdout
-    assert "two: 4 rows, 4 proved. Best: 8 micro-batches, vshape, 15.00 % less per" in text
+    assert (
+        "two: 4 rows, 4 proved. Best: 8 micro-batches, vshape, 15.00 % less per" in text
+    )
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "~" not in text
     assert "left out" not in text
@@ -59,7 +63,9 @@ def test_without_other_numbers_of_microbatches_a_gain_is_one_of_the_step(run):
     assert "per micro" not in done.stdout
     assert ["capacity 1", "48", "48", "proved", "1", "-60.00 %"] in cells(done.stdout)
     assert ["capacity 0.5", "infeasible", "-", "-", "-", "-"] in cells(done.stdout)
-    assert "two: 3 rows, 2 proved, 1 infeasible. No change gains anything." in done.stdout
+    assert (
+        "two: 3 rows, 2 proved, 1 infeasible. No change gains anything." in done.stdout
+    )
     assert re.search(r"^capacity 0.5: .*memory", done.stdout, re.MULTILINE)
 
 
@@ -97,11 +103,20 @@ def test_the_file_the_page_and_what_reads_them(run, tmp_path):
     ("arguments", "message"),
     [
         ((), "expected a change: --microbatches, --slices"),
-        (("--recompute", "stage"), "two.json: --recompute memory: expected memory modes; add"),
+        (
+            ("--recompute", "stage"),
+            "two.json: --recompute memory: expected memory modes; add",
+        ),
         (("--comm", "x0.5"), "two.json: --comm: expected transfers or collectives"),
-        (("--capacity", "1:100000"), "--capacity: expected at most 1000 points, got 100000"),
+        (
+            ("--capacity", "1:100000"),
+            "--capacity: expected at most 1000 points, got 100000",
+        ),
         (("--slow", "1x2", "--html", "-"), "--html: expected a file, got -"),
-        (("--slow", "1x2", "--html", "two.json"), "two.json: --html: this is the input two.json"),
+        (
+            ("--slow", "1x2", "--html", "two.json"),
+            "two.json: --html: this is the input two.json",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(run, arguments, message):
@@ -126,7 +141,12 @@ def test_exit_codes_say_what_was_found(run, tmp_path):
 )
 def test_without_a_schedule(run, monkeypatch, statuses, interrupted, code):
     rows = [{"status": status, "microbatches": 1} for status in statuses]
-    whole = {"instance": "two", "objective": "makespan", "time_unit": "us", "rows": rows}
+    whole = {
+        "instance": "two",
+        "objective": "makespan",
+        "time_unit": "us",
+        "rows": rows,
+    }
     found = WhatIf.model_validate(whole | {"interrupted": interrupted})
     monkeypatch.setattr(command, "what_if", lambda *args, **options: found)
     done = run("what-if", "two.json", "--slow", "1x2")
@@ -140,14 +160,22 @@ def test_without_a_schedule(run, monkeypatch, statuses, interrupted, code):
     [
         (("optimize", "w.json"), "w.json: this is a what-if; `ppsolve show` and"),
         (("show", "w.json", "two.json"), "w.json: expected this file alone"),
-        (("show", "w.json", "--svg", "a.svg"), "w.json: expected a result or a curve, a what-if"),
+        (
+            ("show", "w.json", "--svg", "a.svg"),
+            "w.json: expected a result or a curve, a what-if",
+        ),
         (("show", "broken.json"), "broken.json: rows: "),
         (("report", "broken.json", "-o", "a.html"), "broken.json: rows: "),
     ],
 )
 def test_other_commands_say_what_it_is(run, tmp_path, command, message):
     row = {"status": "OPTIMAL", "value": 3, "bound": 3, "gap": 0, "microbatches": 1}
-    whole = {"kind": "what-if", "instance": "x", "objective": "makespan", "time_unit": "us"}
+    whole = {
+        "kind": "what-if",
+        "instance": "x",
+        "objective": "makespan",
+        "time_unit": "us",
+    }
     (tmp_path / "w.json").write_text(json.dumps(whole | {"rows": [row]}))
     (tmp_path / "broken.json").write_text(json.dumps(whole | {"rows": []}))
     done = run(*command)

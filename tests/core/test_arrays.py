@@ -65,9 +65,15 @@ def test_what_is_refused(value: Any, bounds: Any, message: str) -> None:
 
 
 def test_what_goes_together() -> None:
-    with pytest.raises(InputError, match=r"^a, b: expected shapes that .*, got \(2,\), \(3,\)$"):
+    with pytest.raises(
+        InputError, match=r"^a, b: expected shapes that .*, got \(2,\), \(3,\)$"
+    ):
         broadcast(a=np.ones(2), b=np.ones(3))
-    with pytest.raises(InputError, match=r"^num_nodes\[1\]: expected at most as many nodes as rep"):
+    with pytest.raises(
+        InputError, match=r"^num_nodes\[1\]: expected at most as many nodes as rep"
+    ):
         allocation(3, [3, 2])
-    with pytest.raises(InputError, match=r"^num_replicas: expected a whole number >= 1, got 0$"):
+    with pytest.raises(
+        InputError, match=r"^num_replicas: expected a whole number >= 1, got 0$"
+    ):
         allocation(1, 0)

@@ -24,16 +24,27 @@ __all__ = ["problem"]
         ({"status": "INFEASIBLE"}, "status is INFEASIBLE, but there is a schedule"),
         ({"status": "failed"}, "status is failed, but there is a schedule"),
         ({"bubble_ratio": 0.1}, "bubble_ratio is given as 0.1, the schedule has 1"),
-        ({"bubble_over_compute": 0.1}, "bubble_over_compute is given as 0.1, the schedule has 0"),
-        ({"peak_memory": {"m": 1}}, 'peak_memory has "m", the instance has no such pool'),
         (
-            {"value": 5, "heuristics": [{"name": "x", "status": "feasible", "value": 4}]},
+            {"bubble_over_compute": 0.1},
+            "bubble_over_compute is given as 0.1, the schedule has 0",
+        ),
+        (
+            {"peak_memory": {"m": 1}},
+            'peak_memory has "m", the instance has no such pool',
+        ),
+        (
+            {
+                "value": 5,
+                "heuristics": [{"name": "x", "status": "feasible", "value": 4}],
+            },
             "x is feasible with value 4 ms, below the value 5 ms of the best",
         ),
         (
             {
                 "value": 5,
-                "heuristics": [{"name": "x", "status": "feasible", "value": 6, "gap": 0.3}],
+                "heuristics": [
+                    {"name": "x", "status": "feasible", "value": 6, "gap": 0.3}
+                ],
             },
             "x is feasible with value 6 ms, its gap is given as 0.3, it is 0.2",
         ),
@@ -72,7 +83,10 @@ def test_states_bubbles_and_heuristics_that_agree(problem: Problem) -> None:
         "bubble_over_compute": 0,
         "peak_memory": {},
     }
-    assert complaints({"schedule": bare(0, 2), **claims, "status": "FEASIBLE"}, problem) == []
+    assert (
+        complaints({"schedule": bare(0, 2), **claims, "status": "FEASIBLE"}, problem)
+        == []
+    )
     assert complaints({"schedule": bare(0, 2), "status": "infeasible"}, problem) == []
 
 
@@ -84,11 +98,21 @@ def test_states_bubbles_and_heuristics_that_agree(problem: Problem) -> None:
         ({}, "peak_memory leaves m out, the schedule has 3"),
     ],
 )
-def test_peak_memory_is_compared_by_pool(peaks: dict[str, int], message: str | None) -> None:
+def test_peak_memory_is_compared_by_pool(
+    peaks: dict[str, int], message: str | None
+) -> None:
     op = {"id": "a", "duration": 2, "acquire": {"m": 3}}
     pools = [{"name": "m", "capacity": 4}]
-    data = {"kind": "graph", "time_unit": "ms", "resources": [], "ops": [op], "pools": pools}
-    found = complaints({"schedule": bare(0), "peak_memory": peaks}, lower(parse_instance(data)))
+    data = {
+        "kind": "graph",
+        "time_unit": "ms",
+        "resources": [],
+        "ops": [op],
+        "pools": pools,
+    }
+    found = complaints(
+        {"schedule": bare(0), "peak_memory": peaks}, lower(parse_instance(data))
+    )
     assert found == ([] if message is None else [f"objective: {message}"])
 
 

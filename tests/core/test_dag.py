@@ -15,7 +15,9 @@ def cycle(*edges: Edge) -> list[int]:
     return find_cycle(before, after)
 
 
-@pytest.mark.parametrize("edges", [[], [(0, 1)], [(0, 1), (0, 2), (1, 2)], [(2, 1), (1, 0)]])
+@pytest.mark.parametrize(
+    "edges", [[], [(0, 1)], [(0, 1), (0, 2), (1, 2)], [(2, 1), (1, 0)]]
+)
 def test_no_cycle(edges: list[Edge]) -> None:
     assert cycle(*edges) == []
 
@@ -29,5 +31,7 @@ def test_nodes_before_and_behind_a_cycle_are_not_in_it() -> None:
 
 
 def test_chains_of_one_op_or_none_have_no_edges() -> None:
-    before, after, lag = chain_edges([np.array([3, 1, 2]), np.array([0]), np.array([], np.int64)])
+    before, after, lag = chain_edges(
+        [np.array([3, 1, 2]), np.array([0]), np.array([], np.int64)]
+    )
     assert (before.tolist(), after.tolist(), lag.tolist()) == ([3, 1], [1, 2], [0, 0])

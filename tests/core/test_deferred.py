@@ -44,7 +44,12 @@ def refused() -> list[list[str]]:
 def test_it_is_made_once_when_it_is_read() -> None:
     found = once()
     assert found == ITEMS
-    assert (len(found), found[1], found[:1], list(found)) == (2, ["1F0"], [["0F0", "0B0"]], ITEMS)
+    assert (len(found), found[1], found[:1], list(found)) == (
+        2,
+        ["1F0"],
+        [["0F0", "0B0"]],
+        ITEMS,
+    )
     assert repr(found) == repr(ITEMS)
 
 
@@ -95,7 +100,9 @@ def test_it_is_written_as_the_list_is(how: dict[str, object]) -> None:
 def test_json_is_written_without_making_the_items() -> None:
     model = Large(orders=Deferred(refused, lambda: ITEMS))
     assert model.model_dump_json() == Plain(orders=ITEMS).model_dump_json()
-    assert model.model_dump_json(indent=2) == Plain(orders=ITEMS).model_dump_json(indent=2)
+    assert model.model_dump_json(indent=2) == Plain(orders=ITEMS).model_dump_json(
+        indent=2
+    )
 
 
 def test_given_lists_are_validated_as_before() -> None:

@@ -27,11 +27,15 @@ def problem() -> Problem:
     """Two ops of 2 and 3 ms, one after the other: ticks of 1 ms."""
     ops = [{"id": "a", "duration": 2}, {"id": "b", "duration": 3}]
     data = {"kind": "graph", "time_unit": "ms", "resources": ["r"], "ops": ops}
-    return lower(parse_instance({**data, "precedences": [{"before": "a", "after": "b"}]}))
+    return lower(
+        parse_instance({**data, "precedences": [{"before": "a", "after": "b"}]})
+    )
 
 
 def bare(*starts: Any) -> dict[str, Any]:
-    ops = [{"id": name, "start": start} for name, start in zip("ab", starts, strict=False)]
+    ops = [
+        {"id": name, "start": start} for name, start in zip("ab", starts, strict=False)
+    ]
     return {"time_unit": "ms", "ops": ops}
 
 
@@ -96,7 +100,9 @@ def test_time_0_is_not_before_0_however_short_the_schedule() -> None:
 def test_wrong_end(problem: Problem) -> None:
     data = bare(0, 2)
     data["ops"][1]["end"] = 6
-    assert complaints(data, problem) == ["duration: b runs from 2 ms to 6 ms, it takes 3 ms"]
+    assert complaints(data, problem) == [
+        "duration: b runs from 2 ms to 6 ms, it takes 3 ms"
+    ]
 
 
 def test_start_off_the_tick_grid(problem: Problem) -> None:
@@ -160,14 +166,24 @@ def test_figures_that_agree(claims: dict[str, Any], problem: Problem) -> None:
 def test_figures_that_contradict_each_other(
     claims: dict[str, Any], message: str, problem: Problem
 ) -> None:
-    assert complaints({"schedule": bare(0, 2), **claims}, problem) == [f"objective: {message}"]
+    assert complaints({"schedule": bare(0, 2), **claims}, problem) == [
+        f"objective: {message}"
+    ]
 
 
 def test_figures_are_compared_without_a_whole_schedule(problem: Problem) -> None:
     found = complaints({"schedule": bare(0), "value": 5, "bound": 6, "gap": 0}, problem)
-    assert [text.partition(":")[0] for text in found] == ["missing", "objective", "objective"]
-    assert found[2].endswith("gap is given as 0, bound 6 ms and value 5 ms make it -0.2")
-    assert complaints({"schedule": bare(0), "bound": 6}, problem) == ["missing: b is not scheduled"]
+    assert [text.partition(":")[0] for text in found] == [
+        "missing",
+        "objective",
+        "objective",
+    ]
+    assert found[2].endswith(
+        "gap is given as 0, bound 6 ms and value 5 ms make it -0.2"
+    )
+    assert complaints({"schedule": bare(0), "bound": 6}, problem) == [
+        "missing: b is not scheduled"
+    ]
 
 
 def test_bound_and_gap_must_be_numbers(problem: Problem) -> None:
@@ -180,7 +196,12 @@ def test_bound_and_gap_must_be_numbers(problem: Problem) -> None:
 def test_empty_problem_time_has_no_gap_to_check() -> None:
     data = {"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 0}]}
     problem = lower(parse_instance(data))
-    document = {"ops": [{"id": "a", "start": 0}], "bound": 0, "gap": 0, "status": "OPTIMAL"}
+    document = {
+        "ops": [{"id": "a", "start": 0}],
+        "bound": 0,
+        "gap": 0,
+        "status": "OPTIMAL",
+    }
     assert complaints(document, problem) == []
 
 
@@ -245,10 +266,16 @@ def refused(data: Any, problem: Problem) -> tuple[str | None, str]:
             "schedule.time_unit",
             'expected "ms" as in the instance, got the text "us"',
         ),
-        ({"schedule": bare(0, 2), "value": "5"}, "value", 'expected a number, got the text "5"'),
+        (
+            {"schedule": bare(0, 2), "value": "5"},
+            "value",
+            'expected a number, got the text "5"',
+        ),
     ],
 )
-def test_what_cannot_be_read(data: Any, field: str | None, message: str, problem: Problem) -> None:
+def test_what_cannot_be_read(
+    data: Any, field: str | None, message: str, problem: Problem
+) -> None:
     assert refused(data, problem) == (field, message)
 
 
@@ -298,11 +325,16 @@ def test_load_schedule_reads_a_file(tmp_path: Path, problem: Problem) -> None:
     assert schedule.start.tolist() == [0, 2]
 
 
-def test_load_schedule_refuses_what_contradicts_itself(tmp_path: Path, problem: Problem) -> None:
+def test_load_schedule_refuses_what_contradicts_itself(
+    tmp_path: Path, problem: Problem
+) -> None:
     path = write(tmp_path / "s.json", {"ops": []})
     with pytest.raises(InputError) as caught:
         load_schedule(path, problem)
-    assert str(caught.value) == f"{path}: schedule: missing: a is not scheduled (and 1 more)"
+    assert (
+        str(caught.value)
+        == f"{path}: schedule: missing: a is not scheduled (and 1 more)"
+    )
 
 
 def test_load_schedule_of_a_missing_file(tmp_path: Path, problem: Problem) -> None:
@@ -335,7 +367,9 @@ def reread(schedule: Schedule, digits: int | None = None) -> Schedule:
     data = json.loads(ScheduleDocument.of(schedule).model_dump_json())
     for op in data["ops"] if digits is not None else ():
         op["start"], op["end"] = round(op["start"], digits), round(op["end"], digits)
-    read, violations = parse_given(parse_json(json.dumps(data), "s.json"), schedule.problem)
+    read, violations = parse_given(
+        parse_json(json.dumps(data), "s.json"), schedule.problem
+    )
     assert violations == []
     assert read is not None
     return read
@@ -365,7 +399,10 @@ def test_errors_beyond_the_tolerance_stay_violations() -> None:
 
 
 def test_pin_within_the_tolerance_is_kept() -> None:
-    ops = [{"id": "a", "duration": 100.000000001}, {"id": "b", "duration": 1, "start": 900.5}]
+    ops = [
+        {"id": "a", "duration": 100.000000001},
+        {"id": "b", "duration": 1, "start": 900.5},
+    ]
     problem = lower(parse_instance({"kind": "graph", "resources": [], "ops": ops}))
     data = {"ops": [{"id": "a", "start": 0}, {"id": "b", "start": 900.5000003}]}
     schedule, violations = parse_given(data, problem)
@@ -374,7 +411,11 @@ def test_pin_within_the_tolerance_is_kept() -> None:
 
 
 def test_large_schedule_is_read() -> None:
-    data: dict[str, Any] = {"kind": "pipeline", "num_devices": 32, "num_microbatches": 256}
+    data: dict[str, Any] = {
+        "kind": "pipeline",
+        "num_devices": 32,
+        "num_microbatches": 256,
+    }
     data["times"] = {"forward": 1, "backward_input": 1, "backward_weight": 1}
     problem = lower(parse_instance(data))
     start = np.arange(problem.num_ops, dtype=np.int64)
@@ -399,7 +440,9 @@ def labelled() -> tuple[Problem, dict[str, Any]]:
     }
     problem = lower(parse_instance(instance))
     start = np.arange(problem.num_ops, dtype=np.int64)
-    return problem, ScheduleDocument.of(Schedule(problem, start)).model_dump(mode="json")
+    return problem, ScheduleDocument.of(Schedule(problem, start)).model_dump(
+        mode="json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -409,8 +452,18 @@ def labelled() -> tuple[Problem, dict[str, Any]]:
         ("F0.1", "kind", "B", 'F0.1 is given with kind "B", it has kind "F"'),
         ("F0.1", "kind", 0, 'F0.1 is given with kind 0, it has kind "F"'),
         ("B1.1", "stage", 0, "B1.1 is given with stage 0, it has stage 1"),
-        ("B1.1", "microbatch", 0, "B1.1 is given with microbatch 0, it has microbatch 1"),
-        ("B1.1", "microbatch", True, "B1.1 is given with microbatch true, it has microbatch 1"),
+        (
+            "B1.1",
+            "microbatch",
+            0,
+            "B1.1 is given with microbatch 0, it has microbatch 1",
+        ),
+        (
+            "B1.1",
+            "microbatch",
+            True,
+            "B1.1 is given with microbatch true, it has microbatch 1",
+        ),
         ("F0.0", "device", False, "F0.0 is given with device false, it has device 0"),
         ("F0.0", "device", "0", 'F0.0 is given with device "0", it has device 0'),
         ("F0.0", "device", -1, "F0.0 is given with device -1, it has device 0"),
@@ -421,7 +474,9 @@ def labelled() -> tuple[Problem, dict[str, Any]]:
         ("OPT1", "kind", "AR", 'OPT1 is given with kind "AR", it has kind "OPT"'),
     ],
 )
-def test_labels_that_contradict_the_op(op: str, label: str, value: Any, message: str) -> None:
+def test_labels_that_contradict_the_op(
+    op: str, label: str, value: Any, message: str
+) -> None:
     problem, document = labelled()
     next(row for row in document["ops"] if row["id"] == op)[label] = value
     found = parse_given(document, problem)[1]
@@ -445,7 +500,9 @@ def test_labels_may_be_left_out_or_null_or_written_as_decimals() -> None:
 
 
 def test_labels_of_a_graph(problem: Problem) -> None:
-    document = ScheduleDocument.of(Schedule(problem, np.array([0, 2]))).model_dump(mode="json")
+    document = ScheduleDocument.of(Schedule(problem, np.array([0, 2]))).model_dump(
+        mode="json"
+    )
     assert complaints(document, problem) == []
     document["ops"][0].update(kind="F", stage=0)
     assert complaints(document, problem) == [
@@ -456,6 +513,10 @@ def test_labels_of_a_graph(problem: Problem) -> None:
 
 def test_sums_of_times_may_be_larger_than_any_time() -> None:
     op = {"duration": 9 * 10**14, "resources": ["r"]}
-    shop = {"kind": "graph", "resources": ["r"], "ops": [{"id": "a", **op}, {"id": "b", **op}]}
+    shop = {
+        "kind": "graph",
+        "resources": ["r"],
+        "ops": [{"id": "a", **op}, {"id": "b", **op}],
+    }
     instance = ppsolve.parse_instance(shop)
     assert ppsolve.check(instance, ppsolve.optimize(instance, time_limit=20)) == []

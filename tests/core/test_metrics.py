@@ -109,10 +109,14 @@ def test_critical_path_and_slack_by_hand() -> None:
     assert schedule.makespan == 15
     assert names[0] == "F0.0"
     assert names[-1] == "B0.1"
-    late = dict(zip(schedule.problem.op_names(np.arange(8)), slack(schedule), strict=True))
+    late = dict(
+        zip(schedule.problem.op_names(np.arange(8)), slack(schedule), strict=True)
+    )
     assert {name: int(value) for name, value in late.items() if value} == {}
     schedule = scheduled(pipeline(), F0_0=0, F1_0=2, B1_0=4, B0_0=9)
-    late = dict(zip(schedule.problem.op_names(np.arange(4)), slack(schedule), strict=True))
+    late = dict(
+        zip(schedule.problem.op_names(np.arange(4)), slack(schedule), strict=True)
+    )
     assert {name: int(value) for name, value in late.items()} == {
         "F0.0": 2,
         "F1.0": 2,
@@ -126,7 +130,11 @@ def test_empty_work_has_no_bubbles() -> None:
     op = {"id": "a", "duration": 0, "resources": ["r"]}
     problem = lower(parse_instance({"kind": "graph", "resources": ["r"], "ops": [op]}))
     metrics = measure(Schedule(problem, np.zeros(1, dtype=np.int64)))
-    assert (metrics.span_bubble_ratio, metrics.bubble_ratio, metrics.bubble_over_compute) == (
+    assert (
+        metrics.span_bubble_ratio,
+        metrics.bubble_ratio,
+        metrics.bubble_over_compute,
+    ) == (
         0,
         0,
         0,
@@ -148,8 +156,12 @@ def test_figures_equal_plain_loops(seed: int) -> None:
     ends = [s + d for s, d in zip(start, duration, strict=True)]
     spans, busy = [], []
     for resource in problem.span_resources.tolist():
-        ops = [op for op in range(problem.num_ops) if resource in problem.resources_of(op)]
-        spans.append(max(ends[op] for op in ops) - min(start[op] for op in ops) if ops else 0)
+        ops = [
+            op for op in range(problem.num_ops) if resource in problem.resources_of(op)
+        ]
+        spans.append(
+            max(ends[op] for op in ops) - min(start[op] for op in ops) if ops else 0
+        )
         busy.append(sum(duration[op] for op in ops))
     assert schedule.makespan == max(ends)
     assert schedule.device_span == max(spans, default=0)

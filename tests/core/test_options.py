@@ -92,7 +92,14 @@ def test_an_op_may_take_its_memory_elsewhere() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "is_one"),
-    [((), True), ((0, 2), True), ((0, 1), False), ((2, 0), False), ((0, 0), False), ((3,), False)],
+    [
+        ((), True),
+        ((0, 2), True),
+        ((0, 1), False),
+        ((2, 0), False),
+        ((0, 0), False),
+        ((3,), False),
+    ],
 )
 def test_choices_cover_no_op_twice(choice: tuple[int, ...], is_one: bool) -> None:
     assert open_problem().allows(chosen(*choice)) is is_one

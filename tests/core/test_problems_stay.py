@@ -34,7 +34,9 @@ BASE = {
 SPLIT = {"times": {"forward": 1, "backward_input": 2, "backward_weight": 1}}
 TAIL = {"allreduce": 1, "optimizer": 1}
 NIC = {"p2p": {"mode": "nic", "bytes": 1, "bandwidth": 1}}
-PIECES = {"collectives": {"forward": {"segments": 2, "allreduce": 1}, "reduce_scatter": 1}}
+PIECES = {
+    "collectives": {"forward": {"segments": 2, "allreduce": 1}, "reduce_scatter": 1}
+}
 FILLERS = [
     {"name": "a", "device": 0, "pieces": [1, 2], "per_step": True, "after": "F0.1"},
     {"name": "b", "device": 0, "devices": [1], "pieces": [1], "per_step": True},
@@ -73,7 +75,9 @@ def keep(digests: dict[str, str]) -> dict[str, str]:
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     if os.environ.get("PPSOLVE_KEEP_DIGESTS"):
         kept |= digests
-        FILE.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+        FILE.write_text(
+            json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8"
+        )
     return {name: kept[name] for name in digests}
 
 
@@ -98,6 +102,8 @@ def test_every_large_shipped_instance_lowers_to_the_problem_that_it_was() -> Non
 
 
 def test_every_part_keeps_the_names_of_its_ops() -> None:
-    found = {name: digest(lowered({**BASE, **parts})) for name, parts in PIPELINES.items()}
+    found = {
+        name: digest(lowered({**BASE, **parts})) for name, parts in PIPELINES.items()
+    }
     assert found == keep(found)
     assert len(set(found.values())) == len(found)

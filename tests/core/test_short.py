@@ -33,11 +33,16 @@ class TestRepr:
             "PipelineResult(instance='demo', status='OPTIMAL', value=13, value_unit='us', "
             "bound=13, gap=0.0, best_by='1f1b')"
         )
-        assert str(result) == repr(result)[len("PipelineResult(") : -1].replace(", ", " ")
+        assert str(result) == repr(result)[len("PipelineResult(") : -1].replace(
+            ", ", " "
+        )
 
     def test_its_parts(self, result: Result) -> None:
         (entry,) = result.heuristics
-        assert repr(entry) == "PipelineEntry(name='1f1b', status='feasible', value=13, gap=0.0)"
+        assert (
+            repr(entry)
+            == "PipelineEntry(name='1f1b', status='feasible', value=13, gap=0.0)"
+        )
         assert repr(result.schedule) == "ScheduleDocument(time_unit='us', ops=14)"
 
     def test_instances(self) -> None:
@@ -80,7 +85,9 @@ class TestOrders:
 
 
 class TestSave:
-    def test_writes_what_the_command_line_writes(self, result: Result, tmp_path: Path) -> None:
+    def test_writes_what_the_command_line_writes(
+        self, result: Result, tmp_path: Path
+    ) -> None:
         path = tmp_path / "result.json"
         result.save(path)
         assert path.read_text() == json_text(result)

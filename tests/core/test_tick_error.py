@@ -65,7 +65,9 @@ class TestWhatIsCounted:
 
 
 class TestResults:
-    def test_optimum_is_no_lower_than_that_of_the_times_and_says_by_how_much_at_most(self) -> None:
+    def test_optimum_is_no_lower_than_that_of_the_times_and_says_by_how_much_at_most(
+        self,
+    ) -> None:
         result = ppsolve.optimize(measured())
         # The second device is busy from the first forward on, and the last backward follows.
         exact = Fraction(str(FORWARD)) + 2 * 3001 + Fraction(str(BACKWARD))
@@ -92,7 +94,9 @@ class TestResults:
         for call in (
             lambda: ppsolve.optimize(measured(), exact=True),
             lambda: ppsolve.simulate(measured(), "1f1b", exact=True),
-            lambda: ppsolve.check(measured(), {"time_unit": "us", "ops": []}, exact=True),
+            lambda: ppsolve.check(
+                measured(), {"time_unit": "us", "ops": []}, exact=True
+            ),
         ):
             with pytest.raises(InputError, match="no common tick") as caught:
                 call()
@@ -104,7 +108,9 @@ class TestResults:
         assert ppsolve.simulate(measured(times=times), "1f1b").tick_error is None
 
     def test_simulate(self) -> None:
-        assert ppsolve.simulate(measured(), "1f1b").tick_error == lower(measured()).scale.time(8)
+        assert ppsolve.simulate(measured(), "1f1b").tick_error == lower(
+            measured()
+        ).scale.time(8)
 
 
 class TestPins:
@@ -117,11 +123,17 @@ class TestPins:
             {"id": "b", "duration": 1e9, "resources": ["r"]},
         ]
         instance = GraphInstance.parse({"resources": ["r"], "ops": ops})
-        with pytest.raises(InputError, match=r"no common tick .* pinned ops leave no room"):
+        with pytest.raises(
+            InputError, match=r"no common tick .* pinned ops leave no room"
+        ):
             lower(instance)
 
     def test_refresh(self) -> None:
-        work = {f"{kind}_{factor}": 1 / 3 for kind in ("curvature", "inverse") for factor in "ab"}
+        work = {
+            f"{kind}_{factor}": 1 / 3
+            for kind in ("curvature", "inverse")
+            for factor in "ab"
+        }
         module = {"name": "m", "stage": 0, "precondition": 1, **work}
         data = {
             "pipeline": {**MEASURED, "kind": "pipeline"},
@@ -131,7 +143,9 @@ class TestPins:
         }
         instance = KfacInstance.parse(data, "refresh")
         for call in (ppsolve.optimize, lower):
-            with pytest.raises(InputError, match=r"no common tick .* pinned ops leave no room"):
+            with pytest.raises(
+                InputError, match=r"no common tick .* pinned ops leave no room"
+            ):
                 call(instance)
 
 
@@ -145,7 +159,9 @@ def pipelines(draw: st.DrawFn) -> PipelineInstance:
 
     latency = draw(st.sampled_from([0, 0.123, 1.017]))
     link = {"mode": draw(st.sampled_from(["link", "nic"])), "bytes": 3, "bandwidth": 2}
-    kinds = draw(st.sampled_from([("backward",), ("backward_input", "backward_weight")]))
+    kinds = draw(
+        st.sampled_from([("backward",), ("backward_input", "backward_weight")])
+    )
     capacity = draw(st.sampled_from([None, devices, 2]))
     return PipelineInstance.parse(
         {
@@ -153,7 +169,9 @@ def pipelines(draw: st.DrawFn) -> PipelineInstance:
             "num_microbatches": microbatches,
             "times": {kind: row() for kind in ("forward", *kinds)},
             "p2p": {"latency": latency, **draw(st.sampled_from([{}, link]))},
-            "memory": None if capacity is None else {"capacity": capacity, "activation": 1},
+            "memory": None
+            if capacity is None
+            else {"capacity": capacity, "activation": 1},
             "objective": draw(st.sampled_from(["makespan", "device_span"])),
         }
     )
@@ -172,7 +190,10 @@ def optimum(instance: PipelineInstance) -> Fraction:
     return Fraction(result.value)
 
 
-@given(pipelines(), st.sampled_from([Fraction(1, 7), Fraction(1, 2), Fraction(3, 2), Fraction(5)]))
+@given(
+    pipelines(),
+    st.sampled_from([Fraction(1, 7), Fraction(1, 2), Fraction(3, 2), Fraction(5)]),
+)
 def test_the_optimum_on_ticks_is_above_the_exact_one_by_the_stated_error_at_most(
     instance: PipelineInstance, tick: Fraction
 ) -> None:
@@ -202,7 +223,9 @@ def test_a_schedule_on_ticks_is_one_of_the_given_times(
         "time_unit": instance.time_unit,
         "ops": [{"id": op.id, "start": float(op.start)} for op in found.schedule.ops],
     }
-    with mock.patch.object(timescale.TimeScale, "fit", return_value=replace(exact.scale)):
+    with mock.patch.object(
+        timescale.TimeScale, "fit", return_value=replace(exact.scale)
+    ):
         assert ppsolve.check(instance, document) == []
 
 
@@ -225,7 +248,9 @@ def stretched(instance: PipelineInstance) -> PipelineInstance:
 
 
 @given(pipelines())
-def test_times_in_another_unit_have_the_same_optimum_in_it(instance: PipelineInstance) -> None:
+def test_times_in_another_unit_have_the_same_optimum_in_it(
+    instance: PipelineInstance,
+) -> None:
     found = ppsolve.optimize(stretched(instance), workers=1)
     assert found.status is Status.OPTIMAL
     # Few times may have a common tick all the same; values are doubles, good to 1e-12 here.

@@ -73,7 +73,9 @@ def test_greatest_common_tick_where_the_least_scale_is_too_fine(
         scale = TimeScale.fit(parsed, "us", exact=exact)
         assert (scale.tick, scale.is_exact) == (Fraction(tick), True)
         assert [scale.ticks(time) * scale.tick for time in parsed] == parsed
-        assert [scale.time(scale.ticks(time)) for time in parsed] == [float(t) for t in parsed]
+        assert [scale.time(scale.ticks(time)) for time in parsed] == [
+            float(t) for t in parsed
+        ]
 
 
 def test_common_divisors_are_no_ticks_where_units_are() -> None:
@@ -103,7 +105,9 @@ def test_rounding_up_adds_less_than_a_tick_to_each_time() -> None:
     assert max(scale.ticks(time) for time in times) <= MAX_TICKS
 
 
-@given(st.lists(st.fractions(min_value=0, max_value=1000, max_denominator=60), max_size=4))
+@given(
+    st.lists(st.fractions(min_value=0, max_value=1000, max_denominator=60), max_size=4)
+)
 def test_every_time_is_a_whole_number_of_ticks(times: list[Fraction]) -> None:
     scale = TimeScale.fit(times, "us")
     assert all((time / scale.tick).denominator == 1 for time in times)
@@ -112,7 +116,9 @@ def test_every_time_is_a_whole_number_of_ticks(times: list[Fraction]) -> None:
 
 @given(
     st.lists(
-        st.fractions(min_value=0, max_value=10**15, max_denominator=10**18), min_size=1, max_size=4
+        st.fractions(min_value=0, max_value=10**15, max_denominator=10**18),
+        min_size=1,
+        max_size=4,
     )
 )
 def test_rounding_up_never_shortens(times: list[Fraction]) -> None:
@@ -124,7 +130,14 @@ def test_rounding_up_never_shortens(times: list[Fraction]) -> None:
 
 
 @pytest.mark.parametrize(
-    "tick", [Fraction(1), Fraction(100), Fraction(1, 10), Fraction(3, 7), Fraction(2**70 + 1, 3)]
+    "tick",
+    [
+        Fraction(1),
+        Fraction(100),
+        Fraction(1, 10),
+        Fraction(3, 7),
+        Fraction(2**70 + 1, 3),
+    ],
 )
 def test_many_times_are_those_of_each_tick(tick: Fraction) -> None:
     scale = TimeScale(tick, "us")

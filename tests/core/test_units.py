@@ -78,7 +78,12 @@ def test_a_pipeline_reads_its_time_unit_and_the_unit_of_its_memory() -> None:
         time_unit="ms",
         times={"forward": "24 ms", "backward": ["41000us", 0.04]},
         p2p={"mode": "link", "latency": "5us", "bytes": "16MiB", "bandwidth": "25GB/s"},
-        memory={"unit": "GB", "capacity": ["80GB", "1.5p"], "activation": "1 GiB", "static": 20},
+        memory={
+            "unit": "GB",
+            "capacity": ["80GB", "1.5p"],
+            "activation": "1 GiB",
+            "static": 20,
+        },
     )
     alike = pipeline(
         time_unit="ms",
@@ -102,7 +107,11 @@ def test_the_unit_of_the_memory_holds_for_layers_and_inside_kfac_work() -> None:
     assert made.layers.body.activation == Decimal("0.5")  # type: ignore[attr-defined]
     module = {"stage": 0, "name": "1s", "curvature_a": "2ms", "curvature_b": 1}
     module |= {"inverse_a": 1, "inverse_b": 1, "input_bytes": "0.01MB"}
-    inner = {"num_devices": 1, "num_microbatches": 2, "times": {"forward": "1ms", "backward": 2}}
+    inner = {
+        "num_devices": 1,
+        "num_microbatches": 2,
+        "times": {"forward": "1ms", "backward": 2},
+    }
     inner["memory"] = {"unit": "kB", "capacity": "1MB", "activation": 1}
     work = {"kind": "kfac", "time_unit": "us", "pipeline": inner, "modules": [module]}
     around: Any = ppsolve.parse_instance(work)
@@ -118,12 +127,21 @@ def test_programs_and_graphs_read_theirs() -> None:
     program: Any = ppsolve.parse_instance({"kind": "overlap", "nodes": [node, again]})
     assert (program.nodes[0].duration, program.nodes[0].bytes) == (1500, 2000)
     ops = [{"id": "1us", "duration": "1us", "resources": ["r"]}]
-    graph: Any = ppsolve.parse_instance({"kind": "graph", "resources": ["r"], "ops": ops})
+    graph: Any = ppsolve.parse_instance(
+        {"kind": "graph", "resources": ["r"], "ops": ops}
+    )
     assert (graph.ops[0].id, graph.ops[0].duration) == ("1us", 1)
 
 
 def test_names_stay_names() -> None:
-    ops = [{"id": "1us", "duration": 1, "resources": ["r"], "acquire": {"time": 5, "2s": 1}}]
+    ops = [
+        {
+            "id": "1us",
+            "duration": 1,
+            "resources": ["r"],
+            "acquire": {"time": 5, "2s": 1},
+        }
+    ]
     pools = [{"name": "time", "capacity": 5}, {"name": "2s", "capacity": 1}]
     fields = {"kind": "graph", "resources": ["r"], "ops": ops, "pools": pools}
     graph: Any = ppsolve.parse_instance(fields)
@@ -220,7 +238,10 @@ def test_a_request_for_a_plan_counts_bytes() -> None:
             },
             "released_by_backward_weight: expected a number or a list with one number per stage",
         ),
-        ({"num_devices": "2 s"}, 'num_devices: expected a whole number, got the text "2 s"'),
+        (
+            {"num_devices": "2 s"},
+            'num_devices: expected a whole number, got the text "2 s"',
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -276,14 +297,19 @@ def test_a_deep_document_is_refused_by_its_fields() -> None:
             "times.forward[1] = 0.3333333333333333",
         ),
         ({"times": {"forward": 1e9, "backward": 1e-9}}, "times.backward = 1E-9"),
-        ({"p2p": {"latency": [[0, 1], [0.12345678901234567, 0]]}}, "p2p.latency[1][0] = "),
+        (
+            {"p2p": {"latency": [[0, 1], [0.12345678901234567, 0]]}},
+            "p2p.latency[1][0] = ",
+        ),
         ({"times": {"forward": 0.25, "backward": 2}}, None),
         # Here thirds and the like are quotients.
         ({"p2p": {"mode": "link", "bytes": 12345, "bandwidth": 9876543211}}, None),
         ({"memory": {"capacity": 0.12345678901234567, "activation": 0}}, None),
     ],
 )
-def test_the_time_that_has_the_finest_digit_is_named(changes: Any, named: str | None) -> None:
+def test_the_time_that_has_the_finest_digit_is_named(
+    changes: Any, named: str | None
+) -> None:
     assert (finest_time(pipeline(**changes)) or "").startswith(named or "")
     assert (finest_time(pipeline(**changes)) is None) is (named is None)
 
@@ -292,14 +318,25 @@ def test_the_finest_time_of_other_kinds() -> None:
     ops = [{"id": "a", "duration": 1e9}, {"id": "b", "duration": 1, "release": 1 / 3}]
     graph = ppsolve.parse_instance({"kind": "graph", "resources": [], "ops": ops})
     assert finest_time(graph) == "ops[1].release = 0.3333333333333333"
-    assert finest_time(load_request(ROOT / "instances/plans/small-12x4.plan.json")) is None
+    assert (
+        finest_time(load_request(ROOT / "instances/plans/small-12x4.plan.json")) is None
+    )
     empty = ppsolve.parse_instance({"kind": "overlap", "nodes": []})
     assert finest_time(empty) is None
 
 
 def test_the_models_of_a_kind_say_what_their_fields_measure() -> None:
-    kettle = {"boil": ["1s", 2], "room": {"time": "2GB", "duration": 1}, "forward": "5ms"}
-    fields = {"kind": "brewery", "time_unit": "ms", "measured_in": "MB", "duration": "3s"}
+    kettle = {
+        "boil": ["1s", 2],
+        "room": {"time": "2GB", "duration": 1},
+        "forward": "5ms",
+    }
+    fields = {
+        "kind": "brewery",
+        "time_unit": "ms",
+        "measured_in": "MB",
+        "duration": "3s",
+    }
     fields |= {"kettles": [kettle], "spare": {"boil": kettle}, "grain": "1kB"}
     read = _Brewery.parse(fields)
     for own in (*read.kettles, read.spare["boil"]):
@@ -307,9 +344,13 @@ def test_the_models_of_a_kind_say_what_their_fields_measure() -> None:
         assert own.room == {"time": 2000, "duration": 1}
         assert own.forward == "5ms"
     assert (read.grain, read.duration) == (1000, "3s")
-    with pytest.raises(InputError, match=r"^spare\.b\.boil: expected a number in ms, got the text"):
+    with pytest.raises(
+        InputError, match=r"^spare\.b\.boil: expected a number in ms, got the text"
+    ):
         _Brewery.parse({**fields, "spare": {"b": {"boil": "1GB"}}})
-    with pytest.raises(InputError, match=r'^measured_in: unknown unit "pint"; expected one of B'):
+    with pytest.raises(
+        InputError, match=r'^measured_in: unknown unit "pint"; expected one of B'
+    ):
         _Brewery.parse({**fields, "measured_in": "pint"})
 
 

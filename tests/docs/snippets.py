@@ -27,14 +27,20 @@ PAGES = sorted(
     for path in [
         ROOT / "README.md",
         *ROOT.glob("docs/**/*.md"),
-        *(ROOT / folder / "README.md" for folder in ("examples", "instances", "benchmarks")),
+        *(
+            ROOT / folder / "README.md"
+            for folder in ("examples", "instances", "benchmarks")
+        ),
     ]
 )
 SHELL, PYTHON = "sh", "python"
 FENCE = re.compile(
-    r"((?:^ *<!--(?:(?!-->).)*-->\n+)*)^( *)```(\w*)[^\n]*\n(.*?)^\2```", re.DOTALL | re.MULTILINE
+    r"((?:^ *<!--(?:(?!-->).)*-->\n+)*)^( *)```(\w*)[^\n]*\n(.*?)^\2```",
+    re.DOTALL | re.MULTILINE,
 )
-COMMENT = re.compile(r"<!--\s*(not run|needs|before|output)(?::\s*(.*?))?\s*-->", re.DOTALL)
+COMMENT = re.compile(
+    r"<!--\s*(not run|needs|before|output)(?::\s*(.*?))?\s*-->", re.DOTALL
+)
 LINKED = ("instances", "examples", "benchmarks", "tests")
 """Folders of the repository that commands on pages name."""
 
@@ -96,7 +102,12 @@ class Reader:
         for name in LINKED:
             (folder / name).symlink_to(ROOT / name)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "88"}
+        self.environment = {
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "88",
+        }
 
     def follow(self, snippet: Snippet) -> None:
         """Do what a block says; an error names the page and the line."""
@@ -113,8 +124,12 @@ class Reader:
         printed = [" ".join(line.split()) for line in self.printed.splitlines()]
         shown = [" ".join(line.split()) for line in snippet.text.splitlines()]
         begun = [line.removesuffix("...") for line in shown if line.endswith("...")]
-        missing = [text for text in begun if not any(line.startswith(text) for line in printed)]
-        return missing + [x for x in shown if x and not x.endswith("...") and x not in printed]
+        missing = [
+            text for text in begun if not any(line.startswith(text) for line in printed)
+        ]
+        return missing + [
+            x for x in shown if x and not x.endswith("...") and x not in printed
+        ]
 
     def _type(self, commands: str, line: int) -> str:
         done = subprocess.run(
@@ -126,5 +141,7 @@ class Reader:
             check=False,
         )
         where = f"{self.page.relative_to(ROOT)}:{line}"
-        assert done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, (
+            f"{where}: exit code {done.returncode}\n{done.stderr[-3000:]}"
+        )
         return done.stdout

@@ -17,8 +17,14 @@ def test_the_page_of_budgets_is_current() -> None:
 
 
 def test_every_budget_is_on_the_page_with_its_comment() -> None:
-    rows = [line.split(" | ") for line in budgets.page().splitlines() if line.startswith("| `")]
-    assert [row[0] for row in rows] == [f"| `{path}`" for path, _ in paths(SearchParams())]
+    rows = [
+        line.split(" | ")
+        for line in budgets.page().splitlines()
+        if line.startswith("| `")
+    ]
+    assert [row[0] for row in rows] == [
+        f"| `{path}`" for path, _ in paths(SearchParams())
+    ]
     assert [row for row in rows if not row[2].removesuffix(" |").strip()] == []
 
 

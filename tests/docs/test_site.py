@@ -43,17 +43,21 @@ def test_the_navigation_names_every_page_once() -> None:
 
 def test_every_picture_of_a_page_is_made_by_a_script_and_small() -> None:
     kept = {path.stem: path for path in (DOCS / "pictures").iterdir()}
-    photographs = {picture.name for picture in make_report_picture.PICTURES} | {"bench-report"}
+    photographs = {picture.name for picture in make_report_picture.PICTURES} | {
+        "bench-report"
+    }
     assert kept.keys() == make_pictures.PICTURES.keys() | photographs
-    assert {name: path.stat().st_size < 61_440 for name, path in kept.items()} == dict.fromkeys(
-        kept, True
-    )
+    assert {
+        name: path.stat().st_size < 61_440 for name, path in kept.items()
+    } == dict.fromkeys(kept, True)
     shown = {
         (page.parent / target).resolve()
         for page in [ROOT / "README.md", *PAGES]
         for target in PICTURE.findall(page.read_text(encoding="utf-8"))
     }
-    assert {path for path in shown if path.parent.name == "pictures"} == set(kept.values())
+    assert {path for path in shown if path.parent.name == "pictures"} == set(
+        kept.values()
+    )
     assert [path for path in shown if not path.exists()] == []
 
 
@@ -65,7 +69,9 @@ def test_the_picture_of_idle_time_is_the_same_again() -> None:
     assert "Date" not in first
 
 
-def test_what_is_not_proved_is_never_called_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_proved_is_never_called_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stopped = best(capped(9)).model_copy(update={"status": "FEASIBLE"})
     monkeypatch.setattr("ppsolve.optimize", lambda *_, **__: stopped, raising=False)
     with pytest.raises(ValueError, match="capped-9 is not proved"):
@@ -75,7 +81,9 @@ def test_what_is_not_proved_is_never_called_best(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("module", ["ppsolve", "ppsolve.torch"])
 def test_the_reference_has_every_public_name_once(module: str) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (DOCS / "api").iterdir()]
-    named = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    named = re.findall(
+        rf"^::: {re.escape(module)}\.(\w+)$", "\n".join(pages), re.MULTILINE
+    )
     assert sorted(named) == sorted(set(import_module(module).__all__) - {"__version__"})
 
 
@@ -83,7 +91,9 @@ def test_the_reference_has_every_public_name_once(module: str) -> None:
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
     shown = notebooks.read(path)
-    assert notebooks.printed(notebooks.executed(shown, tmp_path)) == notebooks.printed(shown)
+    assert notebooks.printed(notebooks.executed(shown, tmp_path)) == notebooks.printed(
+        shown
+    )
 
 
 @pytest.mark.docs
@@ -97,13 +107,19 @@ def test_the_site_has_a_page_and_a_picture_for_every_heuristic(tmp_path: Path) -
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.html")}
     assert {"index.html", "quick-start/index.html", "api/torch/index.html"} <= made
     files = catalogue.catalogue_files()
-    names = [f"catalogue/{name}.{end}" for name in all_heuristics() for end in ("md", "svg")]
+    names = [
+        f"catalogue/{name}.{end}" for name in all_heuristics() for end in ("md", "svg")
+    ]
     assert sorted(files) == sorted(["catalogue/index.md", *names])
     for name, one in all_heuristics().items():
         assert f"catalogue/{name}/index.html" in made
-        assert (catalogue.shown(name).entry.status == "feasible") is (name != "pipefisher")
+        assert (catalogue.shown(name).entry.status == "feasible") is (
+            name != "pipefisher"
+        )
         page = files[f"catalogue/{name}.md"]
-        assert page.startswith(f"# {name}\n\n{one.summary[0].upper()}{one.summary[1:]}.\n")
+        assert page.startswith(
+            f"# {name}\n\n{one.summary[0].upper()}{one.summary[1:]}.\n"
+        )
         assert all(need.words in page for need in one.requirements)
         assert one.source == "ppsolve" or one.source in page
         assert f"![A schedule of {name} above, the best one below]({name}.svg)" in page
@@ -111,7 +127,9 @@ def test_the_site_has_a_page_and_a_picture_for_every_heuristic(tmp_path: Path) -
 
 
 def test_links_lead_to_where_pages_stand_on_the_site() -> None:
-    text = "[a](../ARCHITECTURE.md#kinds) [b](solver.md) [c](https://a.b/c.md) [d](#here)"
+    text = (
+        "[a](../ARCHITECTURE.md#kinds) [b](solver.md) [c](https://a.b/c.md) [d](#here)"
+    )
     assert with_site_links(text, "docs/gaps.md") == (
         "[a](project/ARCHITECTURE.md#kinds) [b](solver.md) [c](https://a.b/c.md) [d](#here)"
     )
@@ -129,7 +147,11 @@ def test_links_to_what_is_no_page_become_names() -> None:
 
 
 def test_folders_lead_to_their_readme() -> None:
-    assert site_place("examples") == site_place("examples/README.md") == "project/examples.md"
+    assert (
+        site_place("examples")
+        == site_place("examples/README.md")
+        == "project/examples.md"
+    )
     assert site_place("solver/kinds/graph.py") is None
 
 

@@ -27,7 +27,9 @@ JOURNEY = (
     "docs/how-to/memory.md",
     "docs/how-to/pytorch.md",
 )
-INSTALL = "python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt ."
+INSTALL = (
+    "python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt ."
+)
 LAST = ["python examples/closed_loop.py loop/", "ppsolve diagnose loop/run -t 10"]
 """What the first pages show and the test does not run: before everything else, and behind it."""
 TYPED = [
@@ -69,8 +71,12 @@ def test_a_reader_can_follow_the_page(
     reader = Reader(page, tmp_path)
     for snippet in snippets_of(page.read_text(encoding="utf-8")):
         if "output" in snippet.marks:
-            assert reader.misses(snippet) == [], f"line {snippet.line}:\n{reader.printed}"
-        elif snippet.is_run and all(map(find_spec, snippet.marks.get("needs", "ppsolve").split())):
+            assert reader.misses(snippet) == [], (
+                f"line {snippet.line}:\n{reader.printed}"
+            )
+        elif snippet.is_run and all(
+            map(find_spec, snippet.marks.get("needs", "ppsolve").split())
+        ):
             reader.follow(snippet)
 
 
@@ -82,7 +88,10 @@ def test_no_command_hides_in_another_block(page: Path) -> None:
         assert snippet.language in LANGUAGES, f"line {snippet.line}"
         if snippet.language not in {SHELL, PYTHON}:
             assert COMMAND.search(snippet.text) is None, f"line {snippet.line}"
-    assert re.search(r"^    ppsolve ", re.sub(r"```.*?```", "", text, flags=re.S), re.M) is None
+    assert (
+        re.search(r"^    ppsolve ", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+        is None
+    )
 
 
 @pytest.mark.parametrize("page", TEXTS)
@@ -102,7 +111,9 @@ def test_what_is_shown_is_compared_and_not_cut(page: Path) -> None:
 
 
 def test_cells_and_columns_that_a_table_left_out_are_found() -> None:
-    assert CUT.findall("raise-comms   failed: severa~\n1 ~ 2 ~x\n  left out: rank (all)\nnam…") == [
+    assert CUT.findall(
+        "raise-comms   failed: severa~\n1 ~ 2 ~x\n  left out: rank (all)\nnam…"
+    ) == [
         "a~\n",
         "left out: ",
         "…",
@@ -123,18 +134,24 @@ def test_the_pages_lead_from_a_clone_to_an_exported_schedule(
         for snippet in snippets_of((ROOT / page).read_text(encoding="utf-8"))
     ]
     assert commands(snippets) == [INSTALL, *TYPED, *LAST]
-    run = [Snippet(one.line, one.language, one.text, {}) for one in snippets if one.is_run]
+    run = [
+        Snippet(one.line, one.language, one.text, {}) for one in snippets if one.is_run
+    ]
     assert commands(run) == TYPED
     for bare in run:
         reader.follow(bare)
     assert (tmp_path / "order.csv").read_text(encoding="utf-8").startswith("0F0,")
 
 
-def test_the_two_commands_of_the_readme_are_the_first_one_and_that_of_a_fresh_clone() -> None:
+def test_the_two_commands_of_the_readme_are_the_first_one_and_that_of_a_fresh_clone() -> (
+    None
+):
     readme = snippets_of((ROOT / "README.md").read_text(encoding="utf-8"))
     start, test = (commands([one])[0] for one in readme if "not run" in one.marks)
     assert start.startswith(f"{INSTALL} && ppsolve optimize instances/")
-    assert f"({test})" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert (
+        f"({test})" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    )
 
 
 def test_marks_belong_to_the_block_behind_them() -> None:
@@ -145,7 +162,11 @@ def test_marks_belong_to_the_block_behind_them() -> None:
     )
     first, second, output, python = snippets_of(text)
     assert (first.marks, first.is_run) == ({"not run": "a cluster"}, False)
-    assert (second.marks, second.is_run, second.line) == ({"before": "echo 1 > a"}, True, 8)
+    assert (second.marks, second.is_run, second.line) == (
+        {"before": "echo 1 > a"},
+        True,
+        8,
+    )
     assert (output.marks, output.is_run) == ({"output": ""}, False)
     assert (python.text, python.marks) == ("x = 1\n", {})
 
@@ -163,4 +184,7 @@ def test_a_reader_runs_types_and_compares(tmp_path: Path) -> None:
         reader.follow(wrong)
     with pytest.raises(ZeroDivisionError) as error:
         reader.follow(python)
-    assert (error.traceback[-1].lineno + 1, str(error.traceback[-1].path)) == (10, str(page))
+    assert (error.traceback[-1].lineno + 1, str(error.traceback[-1].path)) == (
+        10,
+        str(page),
+    )

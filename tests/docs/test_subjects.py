@@ -14,7 +14,10 @@ INSTANCES, HEURISTICS = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     for name in ("instances", "heuristics")
 )
-DOCUMENTS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", INSTANCES, re.DOTALL)]
+DOCUMENTS = [
+    json.loads(block)
+    for block in re.findall(r"```json\n(.*?)```", INSTANCES, re.DOTALL)
+]
 
 
 def test_every_instance_is_one():

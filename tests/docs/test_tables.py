@@ -19,9 +19,13 @@ def tables() -> Iterator[tuple[str, str]]:
         module = path.relative_to(ROOT).as_posix()
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
-                yield from ((node.name, module) for inner in node.body if is_table(inner))
+                yield from (
+                    (node.name, module) for inner in node.body if is_table(inner)
+                )
             elif is_table(node):
-                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                target = (
+                    node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                )
                 yield ast.unparse(target), module
 
 
@@ -37,7 +41,14 @@ def is_table(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
 
 def test_every_table_of_steps_is_a_row_of_the_page() -> None:
     found = dict(tables())
-    assert {"MODE_STEPS", "FILLER_STEPS", "PIPELINE_STEPS", "ContendedTask"} <= found.keys()
+    assert {
+        "MODE_STEPS",
+        "FILLER_STEPS",
+        "PIPELINE_STEPS",
+        "ContendedTask",
+    } <= found.keys()
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
-    assert [name for name in found if not any(f"(`{name}`, " in row for row in rows)] == []
+    assert [
+        name for name in found if not any(f"(`{name}`, " in row for row in rows)
+    ] == []
     assert [module for module in found.values() if f"`{module}`" not in PAGE] == []

@@ -61,7 +61,9 @@ def replaced(data: Any, path: Path, value: Any) -> Any:
     return data
 
 
-def any_path(data: Any, rng: random.Random, kinds: tuple[type, ...] = (object,)) -> Path | None:
+def any_path(
+    data: Any, rng: random.Random, kinds: tuple[type, ...] = (object,)
+) -> Path | None:
     """Return the path of a value of these types, short paths as often as long ones."""
     by_depth: dict[int, list[Path]] = {}
     for path in paths(data):
@@ -110,7 +112,9 @@ def wrapped(data: Any, rng: random.Random) -> Any:
     value = value_at(data, path)
     if isinstance(value, list) and value and rng.random() < 0.5:
         return replaced(data, path, value[0])
-    return replaced(data, path, rng.choice(([value], {"value": value}, [value, value], str(value))))
+    return replaced(
+        data, path, rng.choice(([value], {"value": value}, [value, value], str(value)))
+    )
 
 
 def lost(data: Any, rng: random.Random) -> Any:
@@ -217,7 +221,9 @@ def mutated_json(text: str, rng: random.Random) -> str:
     # Most readers stop at the first wrong field: one change gets further than several.
     for _ in range(rng.choice((1, 1, 1, MOST_CHANGES))):
         is_number = rng.random() < 0.3
-        mutation = rng.choice((scaled_number, scaled_numbers) if is_number else MUTATIONS)
+        mutation = rng.choice(
+            (scaled_number, scaled_numbers) if is_number else MUTATIONS
+        )
         data = mutation(data, rng)
     spoilt = json.dumps(data)
     if rng.random() < 0.05:

@@ -25,7 +25,9 @@ TIMES = {"forward": 1, "backward": 1}
             'unknown field "tmies"; did you mean "times"?',
         ),
         (
-            lambda: ppsolve.PipelineInstance(**SHAPE, times={**TIMES, "backward": [1, -2]}),
+            lambda: ppsolve.PipelineInstance(
+                **SHAPE, times={**TIMES, "backward": [1, -2]}
+            ),
             "times.backward[1]",
             "expected a number >= 0, got -2",
         ),
@@ -39,14 +41,24 @@ TIMES = {"forward": 1, "backward": 1}
             None,
             'expected either "backward", or both "backward_input" and "backward_weight"',
         ),
-        (lambda: Memory(capacity="much", activation=1), "capacity", "expected a number or a list"),
+        (
+            lambda: Memory(capacity="much", activation=1),
+            "capacity",
+            "expected a number or a list",
+        ),
         (lambda: ppsolve.GraphInstance(ops=3), "resources", "this field is required"),
         (lambda: ppsolve.OverlapInstance(nodes=3), "nodes", "expected a list, got 3"),
-        (lambda: ppsolve.KfacInstance(name=3), "name", "input should be a valid string, got 3"),
+        (
+            lambda: ppsolve.KfacInstance(name=3),
+            "name",
+            "input should be a valid string, got 3",
+        ),
         (lambda: ppsolve.PlanRequest(), "model", "this field is required"),
     ],
 )
-def test_a_wrong_field_is_named(make: Callable[[], Any], field: str | None, message: str) -> None:
+def test_a_wrong_field_is_named(
+    make: Callable[[], Any], field: str | None, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         make()
     assert caught.value.field == field

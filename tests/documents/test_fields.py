@@ -24,9 +24,15 @@ PIPELINE = {
 }
 KFAC = {
     "kind": "kfac",
-    "pipeline": {key: PIPELINE[key] for key in PIPELINE if key not in {"p2p", "replicas"}},
+    "pipeline": {
+        key: PIPELINE[key] for key in PIPELINE if key not in {"p2p", "replicas"}
+    },
     "modules": [
-        {"stage": stage, "name": "m", **dict.fromkeys(("curvature_a", "curvature_b"), 1)}
+        {
+            "stage": stage,
+            "name": "m",
+            **dict.fromkeys(("curvature_a", "curvature_b"), 1),
+        }
         | dict.fromkeys(("inverse_a", "inverse_b", "precondition"), 2)
         for stage in (0, 1)
     ],
@@ -57,7 +63,9 @@ def places(data, at=()):
             yield from places(value, (*at, key))
 
 
-@pytest.mark.parametrize("base", [PIPELINE, KFAC, OVERLAP, GRAPH], ids=lambda base: base["kind"])
+@pytest.mark.parametrize(
+    "base", [PIPELINE, KFAC, OVERLAP, GRAPH], ids=lambda base: base["kind"]
+)
 def test_odd_values_are_taken_or_refused(base):
     parse_instance(base)
     for at in places(base):

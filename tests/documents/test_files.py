@@ -14,7 +14,12 @@ import pytest
 
 from ppsolve.models.documents import files
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import parse_json, read_text, write_bytes, write_text
+from ppsolve.models.documents.files import (
+    parse_json,
+    read_text,
+    write_bytes,
+    write_text,
+)
 from ppsolve.models.studies.bench.file import read_records
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.pickles.timeline import read_pickle_file
@@ -55,7 +60,9 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("pipe")
     read: list[bytes] = []
     for path in (pipe, tmp_path / "link"):
-        reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+        reader = threading.Thread(
+            target=lambda: read.append(pipe.read_bytes()), daemon=True
+        )
         reader.start()
         write_bytes(path, b"text")
         reader.join()
@@ -80,9 +87,13 @@ def test_a_failed_write_leaves_nothing_and_keeps_the_old(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_standard_input_is_utf8_whatever_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_utf8_whatever_the_locale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def given(data: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="latin-1"))
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="latin-1")
+        )
 
     given("größer".encode())
     assert read_text("-") == "größer"
@@ -92,7 +103,9 @@ def test_standard_input_is_utf8_whatever_the_locale(monkeypatch: pytest.MonkeyPa
     assert str(caught.value) == "<stdin>: expected UTF-8 text, byte 1 is not"
 
 
-@pytest.mark.parametrize("text", [r'"a\ud800"', r'{"\udc00": 1}', r'{"a": [1, {"b": "\ud83d"}]}'])
+@pytest.mark.parametrize(
+    "text", [r'"a\ud800"', r'{"\udc00": 1}', r'{"a": [1, {"b": "\ud83d"}]}']
+)
 def test_half_characters_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected whole characters, got the text"):
         parse_json(text, "file")
@@ -106,10 +119,16 @@ def test_long_ints_stay_exact() -> None:
 
 
 def test_escaped_characters_are_read() -> None:
-    assert parse_json(r'["\ud83d\ude00", "\\ud800", "\u00e4"]', "file") == ["😀", r"\ud800", "ä"]
+    assert parse_json(r'["\ud83d\ude00", "\\ud800", "\u00e4"]', "file") == [
+        "😀",
+        r"\ud800",
+        "ä",
+    ]
 
 
-def test_endless_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_input_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "LARGEST_INPUT", 2**20)
     (tmp_path / "large").write_bytes(b" " * (2**20 + 1))
     (tmp_path / "right").write_bytes(b" " * 2**20)
@@ -117,7 +136,10 @@ def test_endless_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match=too_much):
         read_text(tmp_path / "large")
     assert len(read_text(tmp_path / "right")) == 2**20
-    with (tmp_path / "large").open() as stream, pytest.raises(InputError, match=too_much):
+    with (
+        (tmp_path / "large").open() as stream,
+        pytest.raises(InputError, match=too_much),
+    ):
         monkeypatch.setattr(sys, "stdin", stream)
         read_text("-")
 
@@ -127,7 +149,10 @@ def test_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for device in ("/dev/zero", "/dev/full", "/dev/random"):
         with pytest.raises(InputError) as caught:
             read_text(device)
-        assert str(caught.value) == f"{device}: expected a file or a pipe, this is a device"
+        assert (
+            str(caught.value)
+            == f"{device}: expected a file or a pipe, this is a device"
+        )
     assert read_text(os.devnull) == ""
     monkeypatch.setattr(files, "LARGEST_INPUT", 2**20)
     with open("/dev/zero") as stream, pytest.raises(InputError, match="at most 1 MiB"):
@@ -149,11 +174,18 @@ def test_a_pipe_that_nobody_writes_to_is_refused(
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     monkeypatch.setattr(files, "WRITER_SECONDS", 0.01)
-    for read in (read_text, read_records, read_pickle_file, lambda path: read_trace([path])):
+    for read in (
+        read_text,
+        read_records,
+        read_pickle_file,
+        lambda path: read_trace([path]),
+    ):
         with pytest.raises(InputError) as caught:
             read(pipe)
         assert caught.value.source == str(pipe)
-        assert caught.value.message.startswith("expected a file, or a pipe that somebody writes to")
+        assert caught.value.message.startswith(
+            "expected a file, or a pipe that somebody writes to"
+        )
     # What somebody has opened and closed again is empty, and not a pipe that nobody opened.
     reader, writer = os.pipe()
     os.close(writer)

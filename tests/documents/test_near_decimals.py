@@ -24,7 +24,10 @@ def test_sums_of_short_decimals_are_what_they_would_be_on_paper(numbers):
     assert as_finite(Decimal(repr(added))) == sum(numbers)
 
 
-@given(st.integers(10**10, 10**15 - 1).filter(lambda digits: digits % 10**5), st.integers(1, 99))
+@given(
+    st.integers(10**10, 10**15 - 1).filter(lambda digits: digits % 10**5),
+    st.integers(1, 99),
+)
 def test_long_decimals_stay(digits, more):
     number = Decimal(digits * 10 + 1).scaleb(-12)
     assert as_finite(number) == number

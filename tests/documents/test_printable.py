@@ -26,7 +26,9 @@ def test_what_acts_on_a_terminal_is_escaped(character):
 def test_ordinary_text_stays():
     for text in ("", "größer 1F1B 日本語 é 😀", r"a\u0041", "[bold]x[/bold]"):
         assert printable(text) == printable_lines(text) == text
-        assert plain_json(json.dumps(text, ensure_ascii=False)) == f'"{text}"'.replace("\\", "\\\\")
+        assert plain_json(json.dumps(text, ensure_ascii=False)) == f'"{text}"'.replace(
+            "\\", "\\\\"
+        )
 
 
 def test_long_text_keeps_both_ends():

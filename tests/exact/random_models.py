@@ -66,7 +66,11 @@ class Rules:
     @property
     def has_plain_intervals(self) -> bool:
         every = [
-            [length for op in ops for length in (self.duration[op], *self.lengths.get(op, ()))]
+            [
+                length
+                for op in ops
+                for length in (self.duration[op], *self.lengths.get(op, ()))
+            ]
             for ops in self.machines
         ]
         largest = sorted(amount for _, _, amount in self.holds)[-2:]
@@ -85,7 +89,8 @@ def random_rules(seed: int, *, points: bool, choices: bool = False) -> Rules:
     least = 0 if points else 1
     rules = Rules(
         duration=[
-            0 if points and draw.random() < 0.3 else draw.randint(least, 8) for _ in range(count)
+            0 if points and draw.random() < 0.3 else draw.randint(least, 8)
+            for _ in range(count)
         ],
         machine=[draw.randrange(-1, machines) for _ in range(count)],
         windows=[_window(draw) for _ in range(count)],
@@ -111,7 +116,9 @@ def random_rules(seed: int, *, points: bool, choices: bool = False) -> Rules:
         rules.is_reservoir = draw.random() < 0.5
     if choices:
         for op in draw.sample(fixed, min(len(fixed), draw.randint(1, 4))):
-            rules.lengths[op] = [draw.randint(least, 9) for _ in range(draw.randint(1, 2))]
+            rules.lengths[op] = [
+                draw.randint(least, 9) for _ in range(draw.randint(1, 2))
+            ]
     return rules
 
 
@@ -148,7 +155,9 @@ def build(rules: Rules, most: int | None = None) -> Built:
     objective = model.new_int_var(0, largest if most is None else most, "")
     ways = {op: _ways(model, rules, op) for op in sorted(rules.lengths)}
     end = [
-        model.new_int_var(0, largest, "") if op in ways else start[op] + rules.duration[op]
+        model.new_int_var(0, largest, "")
+        if op in ways
+        else start[op] + rules.duration[op]
         for op in range(count)
     ]
     for op, alternatives in ways.items():
@@ -164,7 +173,9 @@ def build(rules: Rules, most: int | None = None) -> Built:
         if len(ops) > 1:
             intervals = []
             for op in ops:
-                alternatives = ways.get(op, [(rules.duration[op], present.get(op, True))])
+                alternatives = ways.get(
+                    op, [(rules.duration[op], present.get(op, True))]
+                )
                 for length, literal in alternatives:
                     intervals.append(_interval(model, start[op], length, literal))
             model.add_no_overlap(intervals)
@@ -180,7 +191,9 @@ def build(rules: Rules, most: int | None = None) -> Built:
     return Built(model, start, present, ways, objective)
 
 
-def _ways(model: cp_model.CpModel, rules: Rules, op: int) -> list[tuple[int, cp_model.IntVar]]:
+def _ways(
+    model: cp_model.CpModel, rules: Rules, op: int
+) -> list[tuple[int, cp_model.IntVar]]:
     """Return every length that an op may have, each with its literal."""
     lengths = dict.fromkeys((rules.duration[op], *rules.lengths[op]))
     ways = [(length, model.new_bool_var("")) for length in lengths]
@@ -206,12 +219,16 @@ def _add_holds(
         return
     amounts = [amount for _, _, amount in rules.holds]
     if rules.is_reservoir:
-        times = [start[a] for a, _, _ in rules.holds] + [end[b] for _, b, _ in rules.holds]
+        times = [start[a] for a, _, _ in rules.holds] + [
+            end[b] for _, b, _ in rules.holds
+        ]
         changes = amounts + [-amount for amount in amounts]
         model.add_reservoir_constraint(times, changes, -sum(amounts), rules.capacity)
         return
     intervals = [
-        model.new_interval_var(start[a], model.new_int_var(0, 2 * HORIZON, ""), end[b], "")
+        model.new_interval_var(
+            start[a], model.new_int_var(0, 2 * HORIZON, ""), end[b], ""
+        )
         for a, b, _ in rules.holds
     ]
     model.add_cumulative(intervals, amounts, rules.capacity)
@@ -252,7 +269,8 @@ def broken_rule(rules: Rules, start: list[int], present: set[int]) -> str | None
     for op in ops:
         flat = rules.windows[op]
         if not any(
-            low <= start[op] <= high for low, high in zip(flat[::2], flat[1::2], strict=True)
+            low <= start[op] <= high
+            for low, high in zip(flat[::2], flat[1::2], strict=True)
         ):
             return f"window of {op}"
     for a, b, lag in rules.edges:
@@ -261,7 +279,13 @@ def broken_rule(rules: Rules, start: list[int], present: set[int]) -> str | None
     for members in rules.machines:
         for a in members:
             for b in members:
-                if a < b and a in ops and b in ops and start[a] < end[b] and start[b] < end[a]:
+                if (
+                    a < b
+                    and a in ops
+                    and b in ops
+                    and start[a] < end[b]
+                    and start[b] < end[a]
+                ):
                     return f"{a} and {b} at once"
     for moment in [start[a] for a, _, _ in rules.holds]:
         level = sum(n for a, b, n in rules.holds if start[a] <= moment < end[b])

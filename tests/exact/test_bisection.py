@@ -25,7 +25,9 @@ LIMITS = SearchLimits(seconds=None, deterministic=100.0, workers=2)
 class Oracle:
     """A search that knows the optimum of one op that ends no earlier than it."""
 
-    def __init__(self, optimum: int, *, hard: range = range(0), is_exact: bool = True) -> None:
+    def __init__(
+        self, optimum: int, *, hard: range = range(0), is_exact: bool = True
+    ) -> None:
         self.problem = small([op("a", 1)])
         self.optimum, self.hard, self.is_exact = optimum, hard, is_exact
         self.asked: list[tuple[int | None, SearchLimits]] = []
@@ -41,13 +43,18 @@ class Oracle:
             return ExactAnswer(known, lower, False, stop, exact, 1.0)
         if target < self.optimum:
             return ExactAnswer(None, None, True, StopReason.INFEASIBLE, exact, 1.0)
-        return ExactAnswer(self.schedule(target), lower, False, StopReason.GAP, exact, 1.0)
+        return ExactAnswer(
+            self.schedule(target), lower, False, StopReason.GAP, exact, 1.0
+        )
 
 
 def closed(oracle: Oracle, lower: int, value: int, **given: Any) -> Bisection:
     limits = given.pop("limits", LIMITS)
     board = given.pop("board", None) or Board.beginning(oracle.schedule(value), lower)
-    company, params = given.get("company", Company.NEW), given.get("params", BisectionParams())
+    company, params = (
+        given.get("company", Company.NEW),
+        given.get("params", BisectionParams()),
+    )
     bisection = Bisection(oracle, board, limits, company, params)
     bisection.run()
     return bisection
@@ -66,7 +73,12 @@ def test_the_bound_is_asked_first_by_one_worker_of_two() -> None:
     oracle = Oracle(10)
     closed(oracle, 10, 100)
     [(target, limits)] = oracle.asked
-    assert (target, limits.workers, limits.gap, limits.dynamic_orders) == (10, 1, 1.0, True)
+    assert (target, limits.workers, limits.gap, limits.dynamic_orders) == (
+        10,
+        1,
+        1.0,
+        True,
+    )
 
 
 def test_beside_another_search_anything_better_is_asked_for_first() -> None:
@@ -81,7 +93,10 @@ def test_beside_another_search_anything_better_is_asked_for_first() -> None:
 def test_after_searches_the_bound_is_asked_for_first_then_anything_better() -> None:
     oracle = Oracle(1000)
     bisection = closed(oracle, 990, 1000, company=Company.SEARCHED)
-    assert [(target, limits.gap) for target, limits in oracle.asked] == [(990, 1.0), (999, 0.0)]
+    assert [(target, limits.gap) for target, limits in oracle.asked] == [
+        (990, 1.0),
+        (999, 0.0),
+    ]
     assert (bisection.lower, bisection.is_closed) == (1000, True)
     wide = Oracle(1000)
     closed(wide, 900, 1000, company=Company.SEARCHED)
@@ -114,7 +129,9 @@ def test_schedules_from_elsewhere_are_taken_between_questions() -> None:
 
 def test_many_workers_are_all_asked() -> None:
     oracle = Oracle(10)
-    closed(oracle, 10, 100, limits=SearchLimits(seconds=None, deterministic=9.0, workers=8))
+    closed(
+        oracle, 10, 100, limits=SearchLimits(seconds=None, deterministic=9.0, workers=8)
+    )
     assert oracle.asked[0][1].workers == 8
 
 
@@ -128,7 +145,9 @@ def test_what_is_not_answered_is_neither_refuted_nor_found() -> None:
 def test_a_round_without_an_answer_doubles_the_effort_and_minimises() -> None:
     oracle = Oracle(50, hard=range(101))
     closed(oracle, 10, 100)
-    minimised = [limits.deterministic for target, limits in oracle.asked if target is None]
+    minimised = [
+        limits.deterministic for target, limits in oracle.asked if target is None
+    ]
     assert minimised[:3] == [4.0, 8.0, 16.0]
 
 
@@ -200,13 +219,17 @@ class TestTwoWorkers:
     @pytest.mark.parametrize("optimum", [10, 11, 57, 99, 100])
     def test_they_meet_the_optimum(self, optimum: int) -> None:
         oracle = Oracle(optimum)
-        bisection = closed(oracle, 10, 100, limits=self.limits, company=Company.SEARCHED)
+        bisection = closed(
+            oracle, 10, 100, limits=self.limits, company=Company.SEARCHED
+        )
         assert (bisection.lower, bisection.schedule.value) == (optimum, optimum)
         assert bisection.left.workers == 2
         assert {limits.workers for _, limits in oracle.asked} == {1}
 
     @pytest.mark.parametrize("blocked", ["halves", threading.main_thread().name])
-    def test_a_question_ends_when_the_other_thread_has_closed_the_gap(self, blocked: str) -> None:
+    def test_a_question_ends_when_the_other_thread_has_closed_the_gap(
+        self, blocked: str
+    ) -> None:
         overdue: list[float] = []
 
         class Blocked(Oracle):
@@ -219,7 +242,9 @@ class TestTwoWorkers:
                 overdue.append(clock.overdue)
                 return ExactAnswer(None, 0, False, StopReason.TIME, True, 0.0)
 
-        bisection = closed(Blocked(100), 10, 100, limits=self.limits, company=Company.SEARCHED)
+        bisection = closed(
+            Blocked(100), 10, 100, limits=self.limits, company=Company.SEARCHED
+        )
         assert bisection.is_closed
         assert not any(overdue)
 
@@ -228,7 +253,13 @@ class TestTwoWorkers:
         closed(wide, 10, 100, limits=self.limits, company=Company.SEARCHED)
         assert 10 not in [target for target, _ in wide.asked]
         narrow = Oracle(100, hard=range(99, 100))
-        closed(narrow, 99, 100, limits=replace(self.limits, seconds=0.5), company=Company.SEARCHED)
+        closed(
+            narrow,
+            99,
+            100,
+            limits=replace(self.limits, seconds=0.5),
+            company=Company.SEARCHED,
+        )
         assert 99 in [target for target, _ in narrow.asked]
 
     def test_what_fails_on_the_other_thread_ends_this_one_and_is_raised(self) -> None:
@@ -258,7 +289,12 @@ class TestTwoWorkers:
                 return super().__call__(question, limits)
 
         assert closed(
-            Noting(57), 10, 100, limits=self.limits, company=Company.SEARCHED, params=params
+            Noting(57),
+            10,
+            100,
+            limits=self.limits,
+            company=Company.SEARCHED,
+            params=params,
         ).is_closed
         assert threads == {threading.current_thread().name}
 

@@ -81,7 +81,10 @@ def small_problems(objective: Objective, wanted: int) -> list[tuple[Problem, int
 
 @pytest.mark.parametrize(
     ("wanted", "objective"),
-    first(len(OBJECTIVES), [(count, objective) for count in (6, 15) for objective in OBJECTIVES]),
+    first(
+        len(OBJECTIVES),
+        [(count, objective) for count in (6, 15) for objective in OBJECTIVES],
+    ),
 )
 def test_equals_trying_every_start(wanted: int, objective: Objective) -> None:
     compared = small_problems(objective, wanted)

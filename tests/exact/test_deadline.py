@@ -42,14 +42,18 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def deaf(monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
     """Put `work` in the place of CP-SAT's search, which then hears no request to stop."""
     monkeypatch.setattr(
-        cp_model.CpSolver, "solve", lambda self, model, callback: work(model, self, callback)
+        cp_model.CpSolver,
+        "solve",
+        lambda self, model, callback: work(model, self, callback),
     )
     monkeypatch.setattr(search, "WAIT", replace(search.WAIT, poll=0.001))
     monkeypatch.setattr(search, "WAIT", replace(search.WAIT, grace=0.0))
 
 
 def search_for(limits: SearchLimits, **given: Any) -> ExactAnswer:
-    return solve(ImpliedOrder(PROBLEM), incumbent=None, limits=limits, **{"lower": 3, **given})
+    return solve(
+        ImpliedOrder(PROBLEM), incumbent=None, limits=limits, **{"lower": 3, **given}
+    )
 
 
 def test_a_search_that_hears_nothing_is_given_up_on(
@@ -144,7 +148,9 @@ def test_the_clock_of_the_call_ends_the_search(
     assert found.stop_reason is StopReason.TIME
 
 
-def test_without_a_wall_limit_the_search_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_wall_limit_the_search_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     polls: list[float] = []
     wait = search.SolverRun.wait
 
@@ -159,7 +165,9 @@ def test_without_a_wall_limit_the_search_is_waited_for(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 5])
-def test_building_ends_with_the_clock(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_ends_with_the_clock(
+    after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Clock] = []
 
     def ask(clock: Clock) -> None:
@@ -174,17 +182,24 @@ def test_building_ends_with_the_clock(after: int, monkeypatch: pytest.MonkeyPatc
     assert found.stop_reason is StopReason.TIME
 
 
-def test_nothing_is_built_that_the_bound_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_built_that_the_bound_has_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(models.CpsatModel, "build")
     found = solve(
-        ImpliedOrder(PROBLEM), lower=5, incumbent=at(PROBLEM, 0, 2, 0), limits=SearchLimits()
+        ImpliedOrder(PROBLEM),
+        lower=5,
+        incumbent=at(PROBLEM, 0, 2, 0),
+        limits=SearchLimits(),
     )
     assert found.schedule is not None
     assert (found.schedule.value, found.bound) == (5, 5)
     assert found.stop_reason is StopReason.PROVED
 
 
-def test_what_the_search_raises_is_raised_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_search_raises_is_raised_to_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def work(*_: Any) -> int:
         raise MemoryError("no room")
 

@@ -31,8 +31,12 @@ def holds(*parts: Fraction, base: Fraction = Fraction(0)) -> Holds:
     return Holds(base, nothing, nothing, parts, np.arange(len(parts)))
 
 
-@given(st.lists(amounts, min_size=1, max_size=4), amounts, st.sampled_from(["up", "down"]))
-def test_same_subsets_fit(parts: list[Fraction], limit: Fraction, rounding: str) -> None:
+@given(
+    st.lists(amounts, min_size=1, max_size=4), amounts, st.sampled_from(["up", "down"])
+)
+def test_same_subsets_fit(
+    parts: list[Fraction], limit: Fraction, rounding: str
+) -> None:
     demands = integer_demands(holds(*parts), limit, rounding, HORIZON)  # type: ignore[arg-type]
     for chosen in product([0, 1], repeat=len(parts)):
         used = sum((a for a, c in zip(parts, chosen, strict=True) if c), Fraction(0))
@@ -63,7 +67,9 @@ def test_many_odd_amounts_are_rounded() -> None:
 
 
 def test_base_leaves_less_room() -> None:
-    demands = integer_demands(holds(Fraction(1), base=Fraction(2)), Fraction(5), "down", HORIZON)
+    demands = integer_demands(
+        holds(Fraction(1), base=Fraction(2)), Fraction(5), "down", HORIZON
+    )
     assert demands.capacity // demands.demand[0] == 3
 
 
@@ -92,7 +98,11 @@ def test_short_horizons_allow_finer_integers() -> None:
     ],
 )
 def test_sets_that_fit_are_compared_amount_by_amount(
-    counts: dict[int, int], whole: dict[int, int], available: int, capacity: int, same: bool
+    counts: dict[int, int],
+    whole: dict[int, int],
+    available: int,
+    capacity: int,
+    same: bool,
 ) -> None:
     held = Counter({Fraction(amount): count for amount, count in counts.items()})
     integers = {Fraction(amount): demand for amount, demand in whole.items()}
@@ -101,7 +111,9 @@ def test_sets_that_fit_are_compared_amount_by_amount(
 
 def test_amounts_beyond_64_bits_are_compared_too() -> None:
     huge, third = Fraction(10**30), Fraction(1, 3)
-    demands = integer_demands(holds(huge, third, third), Fraction(1, 2), "down", HORIZON)
+    demands = integer_demands(
+        holds(huge, third, third), Fraction(1, 2), "down", HORIZON
+    )
     assert demands.is_exact
     assert demands.demand[0] > demands.capacity
     assert demands.demand[1] <= demands.capacity < 2 * demands.demand[1]
@@ -122,7 +134,12 @@ def test_too_many_sets_are_not_compared() -> None:
 
 @pytest.mark.parametrize(
     ("num_holds", "horizon", "bits"),
-    [(2**10 - 1, 2**30 - 1, 21), (2**10, 2**30, 19), (1, 2**20 - 1, 40), (1, 2**21, 38)],
+    [
+        (2**10 - 1, 2**30 - 1, 21),
+        (2**10, 2**30, 19),
+        (1, 2**20 - 1, 40),
+        (1, 2**21, 38),
+    ],
 )
 def test_energy_of_all_holds_stays_below_two_to_the_61(
     num_holds: int, horizon: int, bits: int
@@ -137,6 +154,8 @@ def test_capacities_are_neither_tiny_nor_needlessly_large() -> None:
 
 
 def test_no_room_at_all_fits_nothing() -> None:
-    demands = integer_demands(holds(Fraction(1), base=Fraction(5)), Fraction(5), "down", HORIZON)
+    demands = integer_demands(
+        holds(Fraction(1), base=Fraction(5)), Fraction(5), "down", HORIZON
+    )
     assert demands.is_exact
     assert demands.capacity < demands.demand[0]

@@ -100,7 +100,9 @@ def test_left_out_devices_become_lags() -> None:
     part = Machines(ImpliedOrder(problem)).part([1]).problem
     # F and B of the middle stage, the way to them (F0 and p2p), and the end.
     assert part.duration.tolist() == [10, 10, 20, 20, 4, 0]
-    edges = zip(part.before.tolist(), part.after.tolist(), part.lag.tolist(), strict=True)
+    edges = zip(
+        part.before.tolist(), part.after.tolist(), part.lag.tolist(), strict=True
+    )
     # F1 to B1 by F2 and B2 (the end is behind B2 too), 4 ticks to F1, and B0 behind B1.
     ways = {(0, 2, 306), (0, 5, 303), (4, 0, 0), (2, 5, 5)}
     assert set(edges) == ways | {(1, 3, 306), (1, 5, 303), (4, 1, 0), (3, 5, 5)}
@@ -111,7 +113,10 @@ def test_left_out_devices_become_lags() -> None:
 
 def test_only_pools_of_kept_devices_remain() -> None:
     whole = Machines(ImpliedOrder(pipeline(1)))
-    assert [pool.name for pool in whole.part([0, 2]).problem.pools] == ["device 0", "device 2"]
+    assert [pool.name for pool in whole.part([0, 2]).problem.pools] == [
+        "device 0",
+        "device 2",
+    ]
     assert len(whole.part([1]).problem.pools) == 1
     # One micro-batch at a time on the first device: twice the way there and back.
     assert optimum(whole.part([0]).problem) == 2 * (1 + 10 + 100 + 200 + 20 + 2 + 4 * 3)
@@ -150,7 +155,9 @@ def test_no_part_is_longer_than_what_it_is_part_of(problem: Problem) -> None:
         for chosen in combinations(whole.resources, count):
             found[chosen] = optimum(whole.part(chosen).problem)
             assert found[chosen] <= least
-            assert all(found[less] <= found[chosen] for less in combinations(chosen, count - 1))
+            assert all(
+                found[less] <= found[chosen] for less in combinations(chosen, count - 1)
+            )
     assert found[tuple(whole.resources)] == least
 
 
@@ -159,7 +166,9 @@ def test_the_bound_is_no_more_than_the_optimum(problem: Problem) -> None:
     assert obstacle(problem) is None
     told: list[int] = []
     implied, board = ImpliedOrder(problem), Board.beginning(list_tail(problem))
-    board.subscribe(lambda event, by: told.append(board.bound.value) if event == "bound" else None)
+    board.subscribe(
+        lambda event, by: told.append(board.bound.value) if event == "bound" else None
+    )
     search = FewDevices(implied, board, LIMITS)
     bound, least = search.run(), optimum(problem)
     assert bound == search.lower == told[-1] <= least
@@ -187,7 +196,9 @@ def test_the_whole_is_not_asked_twice_about_a_schedule_that_is_not_taken() -> No
     problem = PIPELINES[0]
     known = list_tail(problem)
     board = Board(refuse)
-    board.incumbent = Incumbent(2 * known.value, "known", Schedule(problem, known.start * 2))
+    board.incumbent = Incumbent(
+        2 * known.value, "known", Schedule(problem, known.start * 2)
+    )
     search = FewDevices(ImpliedOrder(problem), board, LIMITS)
     assert search.run() <= optimum(problem)
     assert refused
@@ -206,12 +217,23 @@ def test_few_devices_prove_what_no_single_one_does() -> None:
 def test_a_search_ends_with_its_limits() -> None:
     problem = PIPELINES[0]
     known = list_tail(problem)
-    for limits in (SearchLimits(seconds=0.0), SearchLimits(seconds=None, deterministic=0.0)):
-        assert FewDevices(ImpliedOrder(problem), Board.beginning(known, 1), limits).run() == 1
+    for limits in (
+        SearchLimits(seconds=0.0),
+        SearchLimits(seconds=None, deterministic=0.0),
+    ):
+        assert (
+            FewDevices(ImpliedOrder(problem), Board.beginning(known, 1), limits).run()
+            == 1
+        )
 
 
 @pytest.mark.parametrize(
-    "changed", [{"objective": Objective.DEVICE_SPAN}, {"families": ()}, {"release": np.array([1])}]
+    "changed",
+    [
+        {"objective": Objective.DEVICE_SPAN},
+        {"families": ()},
+        {"release": np.array([1])},
+    ],
 )
 def test_problems_without_such_parts_are_told_why(changed: dict[str, object]) -> None:
     problem = replace(small([op("a", 1, "r")]), families=(np.array([[0]]),))
@@ -221,10 +243,17 @@ def test_problems_without_such_parts_are_told_why(changed: dict[str, object]) ->
 
 def test_a_part_may_be_shorter_than_the_bound_of_the_whole() -> None:
     # That bound ends the search over the orders of a part, which may reach less with one move.
-    lengths = dict.fromkeys(("forward", "backward_input", "backward_weight"), IntegerRange(1, 40))
+    lengths = dict.fromkeys(
+        ("forward", "backward_input", "backward_weight"), IntegerRange(1, 40)
+    )
     room = PerDevice(Decimal("0.75"))
-    problem = lower(generate(seed=4, devices=4, microbatches=8, capacity=room, **lengths))
+    problem = lower(
+        generate(seed=4, devices=4, microbatches=8, capacity=room, **lengths)
+    )
     known = list_serial(problem).normalised()
     bound = int(0.9 * known.value)
     limits = replace(LIMITS, deterministic=0.3)
-    assert FewDevices(ImpliedOrder(problem), Board.beginning(known, bound), limits).run() >= bound
+    assert (
+        FewDevices(ImpliedOrder(problem), Board.beginning(known, bound), limits).run()
+        >= bound
+    )

@@ -45,7 +45,9 @@ def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     except MemoryInfeasible:
         assert optimum is None
         return
-    answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
+    answer = solve_exactly(
+        implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20)
+    )
     if optimum is None:
         assert answer.infeasible
         return
@@ -66,7 +68,9 @@ WITH_MEMORY = 229
 def with_memory(place: int) -> int:
     """Return the number of a problem by its place among those that have a pool."""
     earlier = with_memory(place - 1) if place else -1
-    return next(n for n in range(earlier + 1, COUNT) if nth_tiny_problem(n, seed=7).pools)
+    return next(
+        n for n in range(earlier + 1, COUNT) if nth_tiny_problem(n, seed=7).pools
+    )
 
 
 @pytest.mark.slow
@@ -76,14 +80,18 @@ def test_all_problems_with_memory_are_counted() -> None:
 
 
 @pytest.mark.parametrize("place", first(30, range(WITH_MEMORY)))
-def test_cumulatives_agree_with_brute_force(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cumulatives_agree_with_brute_force(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Small pools are reservoirs; as cumulatives, the form of large ones, they say the same."""
     change_model(monkeypatch, reservoir_events=-1)
     change_model(monkeypatch, order_literals=-1)
     problem, optimum = solved(with_memory(place))
     implied = ImpliedOrder(problem)
     try:
-        answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
+        answer = solve_exactly(
+            implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20)
+        )
     except MemoryInfeasible:
         assert optimum is None
         return
@@ -121,12 +129,17 @@ def twins(count: int, excess: str) -> GraphInstance:
     return GraphInstance(resources=[], ops=ops, pools=[{"name": "m", "capacity": 1}])
 
 
-def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> None:
+def test_memory_finer_than_any_scale_is_bounded_from_below_and_kept_from_above() -> (
+    None
+):
     # Too fine for 40 bits and too many amounts to compare: rounded down, all pairs seem to fit.
     problem = lower_graph(twins(6, "2e-9"))
     with patch.object(memory, "AMOUNTS", AmountParams(finest=2**20, combinations=1)):
         answer = solve_exactly(
-            ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=20)
+            ImpliedOrder(problem),
+            lower=0,
+            incumbent=None,
+            limits=SearchLimits(seconds=20),
         )
     assert not answer.memory_is_exact
     assert answer.schedule is not None

@@ -27,7 +27,9 @@ PROBLEM = small([op("a", 2, "r"), op("b", 3, "r"), op("c", 4, "s")])
 class FakeSearch:
     """A search that finds the solutions that it is told, and goes on until it is stopped."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, solutions: list[tuple[list[int], int]]):
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, solutions: list[tuple[list[int], int]]
+    ):
         self.starts = 0
         self._stopped = threading.Event()
         fake = self
@@ -40,7 +42,9 @@ class FakeSearch:
             return int(cp_model.UNKNOWN)
 
         monkeypatch.setattr(cp_model.CpSolver, "solve", work)
-        monkeypatch.setattr(cp_model.CpSolver, "stop_search", lambda _: self._stopped.set())
+        monkeypatch.setattr(
+            cp_model.CpSolver, "stop_search", lambda _: self._stopped.set()
+        )
         monkeypatch.setattr(cp_model.CpSolver, "deterministic_time", 1.0)
         empty = type("Response", (), {"solution": (), "inner_objective_lower_bound": 0})
         monkeypatch.setattr(cp_model.CpSolver, "response_proto", empty)
@@ -62,7 +66,12 @@ class FedBoard(Board):
 
 
 def search_for(feed: Callable[[], Schedule | None], **given: Any) -> ExactAnswer:
-    options = {"lower": 3, "incumbent": None, "limits": SearchLimits(seconds=60), **given}
+    options = {
+        "lower": 3,
+        "incumbent": None,
+        "limits": SearchLimits(seconds=60),
+        **given,
+    }
     return solve(ImpliedOrder(PROBLEM), board=FedBoard(feed), **options)
 
 
@@ -72,16 +81,26 @@ def test_a_fed_schedule_that_meets_the_bound_ends_the_search(
     fake = FakeSearch(monkeypatch, [([0, 4, 0, 7], 7)])
     found = search_for(lambda: at(PROBLEM, 0, 2, 0), lower=5)
     assert found.schedule is not None
-    assert (found.schedule.value, found.bound, found.stop_reason) == (5, 5, StopReason.PROVED)
+    assert (found.schedule.value, found.bound, found.stop_reason) == (
+        5,
+        5,
+        StopReason.PROVED,
+    )
     assert fake.starts == 1
 
 
-def test_a_fed_schedule_within_the_gap_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fed_schedule_within_the_gap_ends_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     FakeSearch(monkeypatch, [([0, 4, 0, 7], 7)])
     limits = SearchLimits(seconds=60, gap=0.5)
     found = search_for(lambda: at(PROBLEM, 0, 2, 0), limits=limits)
     assert found.schedule is not None
-    assert (found.schedule.value, found.bound, found.stop_reason) == (5, 3, StopReason.GAP)
+    assert (found.schedule.value, found.bound, found.stop_reason) == (
+        5,
+        3,
+        StopReason.GAP,
+    )
 
 
 def test_a_better_fed_schedule_is_kept_until_the_time_is_over(
@@ -117,7 +136,9 @@ def test_what_is_no_better_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.schedule.start.tolist() == [0, 2, 0]
 
 
-def test_every_better_schedule_of_the_search_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_better_schedule_of_the_search_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     FakeSearch(monkeypatch, [([0, 5, 0, 8], 8), ([0, 4, 0, 7], 7), ([5, 0, 0, 7], 7)])
     told: list[Schedule] = []
     clock, board = Clock(), Board()

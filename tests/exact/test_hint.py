@@ -19,7 +19,9 @@ from tests.small import at, holding, op, small
 
 
 @pytest.fixture(autouse=True, params=["orders", "reservoirs", "cumulatives"])
-def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def form_of_pools(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if request.param == "cumulatives":
         change_model(monkeypatch, reservoir_events=-1)
     if request.param != "orders":
@@ -50,7 +52,11 @@ def test_starts_and_makespan() -> None:
 
 
 def test_holds_between_ops() -> None:
-    ops = [op("a", 1, acquire={"m": 1}), op("z", 2, release_at_end={"m": 1}), holding("b", 2, 1)]
+    ops = [
+        op("a", 1, acquire={"m": 1}),
+        op("z", 2, release_at_end={"m": 1}),
+        holding("b", 2, 1),
+    ]
     problem = small(ops, [("a", "z")], capacity=1)
     assert value_of_the_hint(problem, at(problem, 0, 4, 6)) == 8
 

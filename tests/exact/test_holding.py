@@ -22,7 +22,13 @@ from tests.small import at, op, small
 
 def one_full_device() -> Subproblem:
     """Return all of a schedule of 8 ticks: r works throughout, s sends c too late."""
-    ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s"), op("d", 1, "s"), op("e", 1, "t")]
+    ops = [
+        op("a", 4, "r"),
+        op("b", 4, "r"),
+        op("c", 1, "s"),
+        op("d", 1, "s"),
+        op("e", 1, "t"),
+    ]
     problem = small(ops, [("c", "e", 5)])
     return FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7)).part(0, 5)
 
@@ -31,7 +37,9 @@ def test_a_full_device_has_deadlines_and_the_others_have_the_objective() -> None
     part = one_full_device()
     held = hold_full(part, 7)
     assert held is not None
-    assert {op: window.tolist() for op, window in held.part.problem.windows.items()} == {
+    assert {
+        op: window.tolist() for op, window in held.part.problem.windows.items()
+    } == {
         0: [[0, 4]],
         1: [[0, 4]],
     }
@@ -46,7 +54,12 @@ def test_nothing_is_asked_where_no_device_is_full_or_none_is_left_late() -> None
     assert hold_full(part, 8) is None
     ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s")]
     early = small(ops)
-    assert hold_full(FixedOrderGraph(ImpliedOrder(early), at(early, 0, 4, 0)).part(0, 3), 6) is None
+    assert (
+        hold_full(
+            FixedOrderGraph(ImpliedOrder(early), at(early, 0, 4, 0)).part(0, 3), 6
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("case", CASES[::3])
@@ -57,7 +70,12 @@ def test_what_a_held_window_finds_is_no_longer(case: tuple[Problem, Schedule]) -
         if held is None:
             continue
         start = [*held.part.known.start[:-1], held.value]
-        assert check_schedule(held.part.problem, Schedule(held.part.problem, np.array(start))) == []
+        assert (
+            check_schedule(
+                held.part.problem, Schedule(held.part.problem, np.array(start))
+            )
+            == []
+        )
         best = best_of(held.part)
         assert best.value <= held.value
         again = part.put_back(best)
@@ -66,7 +84,10 @@ def test_what_a_held_window_finds_is_no_longer(case: tuple[Problem, Schedule]) -
 
 
 def test_some_random_windows_are_held() -> None:
-    wholes = [FixedOrderGraph(ImpliedOrder(problem), schedule) for problem, schedule in CASES[::3]]
+    wholes = [
+        FixedOrderGraph(ImpliedOrder(problem), schedule)
+        for problem, schedule in CASES[::3]
+    ]
     parts = [part for whole in wholes for part in windows_of(whole)]
     held = [hold_full(part, part.known.value * 4 // 5) for part in parts]
     assert sum(each is not None for each in held) >= 20

@@ -26,7 +26,9 @@ MODES = {
         "capacity": 1,
         "activation": 1,
         "recompute": {
-            "modes": [{"name": name, "time": [2, time]} for name, time in (("a", 0), ("b", 3))],
+            "modes": [
+                {"name": name, "time": [2, time]} for name, time in (("a", 0), ("b", 3))
+            ],
             "decide": "microbatch",
         },
         "offload": {"amount": 1, "out": 1, "back": 0, "decide": "microbatch"},
@@ -53,11 +55,15 @@ def optimum(*, shares_ends: bool) -> int:
         for (length, behind), literal in zip(alternatives, literals, strict=True):
             model.add(value >= end + behind).only_enforce_if(literal)
             if shares_ends:
-                shared = model.new_optional_interval_var(start, length, end, literal, "")
+                shared = model.new_optional_interval_var(
+                    start, length, end, literal, ""
+                )
                 intervals.append(shared)
                 continue
             model.add(end == start + length).only_enforce_if(literal)
-            fixed = model.new_optional_fixed_size_interval_var(start, length, literal, "")
+            fixed = model.new_optional_fixed_size_interval_var(
+                start, length, literal, ""
+            )
             intervals.append(fixed)
     model.add_no_overlap(intervals)
     for start, _ in moments[1:]:
@@ -91,7 +97,9 @@ def test_optional_intervals_of_joint_models_have_a_fixed_size(
     task = PIPELINE.task(PipelineInstance.parse(pipeline | fields))
     assert isinstance(task, ChoiceTask)
     rows = task.joint_model(0, None).cp.proto.constraints
-    optional = [row.interval for row in rows if row.has_interval() and row.enforcement_literal]
+    optional = [
+        row.interval for row in rows if row.has_interval() and row.enforcement_literal
+    ]
     assert optional
     for interval in optional:
         start, end, size = interval.start, interval.end, interval.size

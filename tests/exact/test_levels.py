@@ -46,7 +46,9 @@ def pipeline(seed: int, **memory: Any) -> Problem:
 
 def proved(problem: Problem) -> int:
     """Return the optimum that CP-SAT proves, in ticks, with a valid schedule of it."""
-    answer = solve(ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=60))
+    answer = solve(
+        ImpliedOrder(problem), lower=0, incumbent=None, limits=SearchLimits(seconds=60)
+    )
     assert answer.schedule is not None
     assert check_schedule(problem, answer.schedule) == []
     assert answer.schedule.value == answer.bound
@@ -121,7 +123,12 @@ def test_ops_of_several_resources_share_the_common_one() -> None:
 
 
 def test_known_orders_are_no_literals() -> None:
-    ops = [op("a", 2, "r"), op("b", 2, "r"), op("c", 2, "r"), op("d", 1, "r", release=3)]
+    ops = [
+        op("a", 2, "r"),
+        op("b", 2, "r"),
+        op("c", 2, "r"),
+        op("d", 1, "r", release=3),
+    ]
     problem = small(ops, [("a", "b")])
     model = model_of(problem, upper=7)
     orders = OrderLiterals(model.variables, ImpliedOrder(problem).full)
@@ -142,11 +149,15 @@ def test_neighbours_in_index_order_are_implied() -> None:
     # Two parts are released apart: the capacity is no precedence, and has to be modelled.
     rows = [[f"f{i}", f"b{i}", f"w{i}"] for i in range(4)]
     ops = [op(f"f{i}", 2, "r", acquire={"m": 1}) for i in range(4)]
-    ops += [op(f"{k}{i}", 2, "r", release_at_end={"m": 0.5}) for k in "bw" for i in range(4)]
+    ops += [
+        op(f"{k}{i}", 2, "r", release_at_end={"m": 0.5}) for k in "bw" for i in range(4)
+    ]
     edges = [pair for row in rows for pair in pairwise(row)]
     variables = model_of(small(ops, edges, families=[rows], capacity=2)).variables
     f2, f3, w0, w1 = 2, 3, 8, 9
-    late, early, next_one = (variables.orders[p].index for p in ((f2, w1), (f2, w0), (f3, w1)))
+    late, early, next_one = (
+        variables.orders[p].index for p in ((f2, w1), (f2, w0), (f3, w1))
+    )
     implied = {
         (each.enforcement_literal[0], each.bool_and.literals[0])
         for each in variables.model.proto.constraints
@@ -158,6 +169,8 @@ def test_neighbours_in_index_order_are_implied() -> None:
 
 
 def test_ops_at_which_everything_fits_need_no_literals() -> None:
-    ops = [holding(name, 2, amount, "r") for name, amount in (("a", 1), ("b", 1), ("c", 2))]
+    ops = [
+        holding(name, 2, amount, "r") for name, amount in (("a", 1), ("b", 1), ("c", 2))
+    ]
     assert len(model_of(small(ops, capacity=4)).variables.orders) == 0
     assert len(model_of(small(ops, capacity=3)).variables.orders) == 3

@@ -43,7 +43,10 @@ UNSOUND = Rules(
 
 
 def solve(
-    rules: Rules, solver: cp_model.CpSolver, most: int | None = None, hint: list[int] | None = None
+    rules: Rules,
+    solver: cp_model.CpSolver,
+    most: int | None = None,
+    hint: list[int] | None = None,
 ) -> tuple[int | None, list[int]]:
     """Return the value of the solution, None where there is none, and its starts."""
     built = build(rules, most)
@@ -72,7 +75,11 @@ def parameter_sets(workers: int, *, plain: bool) -> list[cp_model.CpSolver]:
     for dynamic, short, *traits in itertools.product([False, True], repeat=5):
         for seed in (0, 7):
             limits = SearchLimits(
-                seconds=None, workers=workers, seed=seed, dynamic_orders=dynamic, is_short=short
+                seconds=None,
+                workers=workers,
+                seed=seed,
+                dynamic_orders=dynamic,
+                is_short=short,
             )
             solver = configured(limits, traits=ModelTraits(plain, *traits))
             found.setdefault(str(solver.parameters), solver)
@@ -99,7 +106,9 @@ def batch(number: int) -> list[Rules]:
     ]
 
 
-@pytest.mark.parametrize("number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
+@pytest.mark.parametrize(
+    "number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
+)
 def test_sets_of_parameters_agree_on_random_models(number: int) -> None:
     for rules in batch(number):
         assert_agreement(rules, 1)
@@ -108,7 +117,9 @@ def test_sets_of_parameters_agree_on_random_models(number: int) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("workers", [2, 8])
 @pytest.mark.parametrize("number", range(200, 210))
-def test_sets_of_parameters_agree_with_several_workers(number: int, workers: int) -> None:
+def test_sets_of_parameters_agree_with_several_workers(
+    number: int, workers: int
+) -> None:
     for rules in batch(number):
         assert_agreement(rules, workers)
 
@@ -174,6 +185,8 @@ def test_solutions_are_checked_by_the_rules(
 
 
 def test_what_is_held_at_once_is_counted() -> None:
-    rules = Rules([2, 2, 2], [-1] * 3, [[0, 9]] * 3, [], holds=[(0, 1, 1), (2, 2, 2)], capacity=2)
+    rules = Rules(
+        [2, 2, 2], [-1] * 3, [[0, 9]] * 3, [], holds=[(0, 1, 1), (2, 2, 2)], capacity=2
+    )
     assert broken_rule(rules, [0, 2, 4], set()) is None
     assert broken_rule(rules, [0, 2, 3], set()) == "3 held at 3"

@@ -34,11 +34,17 @@ def small_pipeline(seed: int) -> PipelineInstance:
 
     placement = pick("linear", "linear", *CHUNKED, "bidirectional")
     devices = 2 if placement in CHUNKED else pick(2, 3)
-    microbatches = {"linear": pick(3, 4, 5), "bidirectional": pick(2, 4)}.get(placement, pick(2, 3))
+    microbatches = {"linear": pick(3, 4, 5), "bidirectional": pick(2, 4)}.get(
+        placement, pick(2, 3)
+    )
     stages = devices * (2 if placement in CHUNKED else 1)
 
     def times(low: int, high: int) -> Any:
-        return rng.integers(low, high, stages).tolist() if rng.random() < 0.7 else pick(low, high)
+        return (
+            rng.integers(low, high, stages).tolist()
+            if rng.random() < 0.7
+            else pick(low, high)
+        )
 
     low = pick(0, 1, 1)
     fields: dict[str, Any] = {
@@ -93,7 +99,9 @@ SLOW_FOR_THE_PLAIN_MODEL = {13}
 """The seed below 30 whose optimum the plain model does not prove."""
 
 
-@pytest.mark.parametrize("seed", first(8, sorted(set(range(30)) - SLOW_FOR_THE_PLAIN_MODEL)))
+@pytest.mark.parametrize(
+    "seed", first(8, sorted(set(range(30)) - SLOW_FOR_THE_PLAIN_MODEL))
+)
 def test_agrees_with_the_plain_model(seed: int) -> None:
     assert_agrees(seed)
 
@@ -120,7 +128,10 @@ def test_stages_without_length_hold_nothing_at_one_moment() -> None:
 def test_memory_in_use_before_anything_runs_is_infeasible() -> None:
     memory = {"capacity": 1, "activation": 0, "static": 2}
     instance = PipelineInstance(
-        num_devices=2, num_microbatches=2, times={"forward": 1, "backward": 1}, memory=memory
+        num_devices=2,
+        num_microbatches=2,
+        times={"forward": 1, "backward": 1},
+        memory=memory,
     )
     result = ppsolve.optimize(instance)
     assert result.status is Status.INFEASIBLE
@@ -130,7 +141,9 @@ def test_memory_in_use_before_anything_runs_is_infeasible() -> None:
 
 def test_what_is_acquired_for_ever_counts_at_the_very_end() -> None:
     op = {"id": "a", "duration": 0, "acquire": {"m": 2}}
-    graph = GraphInstance(resources=(), ops=(op,), pools=({"name": "m", "capacity": 1},))
+    graph = GraphInstance(
+        resources=(), ops=(op,), pools=({"name": "m", "capacity": 1},)
+    )
     assert ppsolve.optimize(graph).status is Status.INFEASIBLE
 
 

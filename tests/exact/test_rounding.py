@@ -23,17 +23,26 @@ from tests.small import at, holding, op, small
 @pytest.fixture(autouse=True)
 def coarse_amounts() -> Iterator[None]:
     """Leave 6 bits for amounts and never call a rounding exact."""
-    with patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False):
+    with patch.multiple(
+        memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False
+    ):
         yield
 
 
 def answer(problem: Problem, **options: Any) -> ExactAnswer:
-    given = {"lower": 0, "incumbent": None, "limits": SearchLimits(seconds=20), **options}
+    given = {
+        "lower": 0,
+        "incumbent": None,
+        "limits": SearchLimits(seconds=20),
+        **options,
+    }
     return solve_exactly(ImpliedOrder(problem), **given)
 
 
 def alike(count: int, amount: float, *more: dict[str, Any]) -> Problem:
-    return small([*(holding(f"op{k}", 1, amount) for k in range(count)), *more], capacity=1)
+    return small(
+        [*(holding(f"op{k}", 1, amount) for k in range(count)), *more], capacity=1
+    )
 
 
 def test_pairs_that_only_seem_to_fit_are_kept_apart() -> None:
@@ -60,7 +69,9 @@ def test_nothing_found_with_amounts_rounded_up_refutes_nothing() -> None:
     x = op("x", 1, acquire={"m": 0.301})
     y = op("y", 1, acquire={"m": 0.699}, release_at_end={"m": 1.0})
     problem = small(
-        [x, y, *(holding(f"op{k}", 1, 0.504) for k in range(3))], [("x", "y")], capacity=1
+        [x, y, *(holding(f"op{k}", 1, 0.504) for k in range(3))],
+        [("x", "y")],
+        capacity=1,
     )
     found = answer(problem)
     assert found.schedule is None
@@ -94,7 +105,9 @@ def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     calls: list[tuple[int, SearchLimits, str]] = []
     solve = exact.solve
 
-    def told(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+    def told(
+        implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board
+    ) -> Any:
         calls.append((question.lower, limits, question.rounding))
         return solve(implied, question, limits, board)
 
@@ -110,11 +123,15 @@ def test_second_search_has_the_time_that_is_left_and_the_first_bound() -> None:
     assert second.deterministic < 50.0
 
 
-def test_both_searches_know_the_best_schedule_and_only_the_first_raises_the_bound() -> None:
+def test_both_searches_know_the_best_schedule_and_only_the_first_raises_the_bound() -> (
+    None
+):
     given: list[Any] = []
     solve = exact.solve
 
-    def told(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+    def told(
+        implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board
+    ) -> Any:
         if question.upper is None:
             given.append(question.known)
         return solve(implied, question, limits, board)
@@ -132,7 +149,9 @@ def test_both_searches_know_the_best_schedule_and_only_the_first_raises_the_boun
 def test_second_search_that_runs_out_of_time_says_so() -> None:
     solve = exact.solve
 
-    def short(implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board) -> Any:
+    def short(
+        implied: ImpliedOrder, question: Question, limits: SearchLimits, board: Board
+    ) -> Any:
         if question.rounding == "up":
             limits = SearchLimits(seconds=0.0)
         return solve(implied, question, limits, board)

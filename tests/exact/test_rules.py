@@ -20,7 +20,9 @@ from tests.small import at, holding, op, small
 SEARCH = SearchLimits(seconds=20)
 
 
-def answer(problem: Problem, incumbent: Schedule | None = None, **options: Any) -> ExactAnswer:
+def answer(
+    problem: Problem, incumbent: Schedule | None = None, **options: Any
+) -> ExactAnswer:
     given = {"lower": 0, "limits": SEARCH, **options}
     found = solve(ImpliedOrder(problem), incumbent=incumbent, **given)
     if found.schedule is not None:
@@ -42,7 +44,9 @@ def optimum(problem: Problem, **options: Any) -> int | None:
 
 
 @pytest.fixture(params=["orders", "reservoirs", "cumulatives"])
-def form_of_pools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def form_of_pools(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> str:
     if request.param == "cumulatives":
         change_model(monkeypatch, reservoir_events=-1)
     if request.param != "orders":
@@ -104,7 +108,9 @@ def test_alike_ops_without_a_resource_run_together() -> None:
 @pytest.mark.usefixtures("form_of_pools")
 class TestMemory:
     def test_only_what_fits_runs_together(self) -> None:
-        ops = [holding(name, 2, amount) for name, amount in (("a", 2), ("b", 2), ("c", 1))]
+        ops = [
+            holding(name, 2, amount) for name, amount in (("a", 2), ("b", 2), ("c", 1))
+        ]
         assert optimum(small(ops, capacity=3)) == 4
         assert optimum(small(ops, capacity=4)) == 4
         assert optimum(small(ops, capacity=5)) == 2
@@ -143,7 +149,9 @@ class TestMemory:
         assert optimum(small(ops, capacity=2, initial=1)) == 4
 
 
-def test_levels_too_large_for_reservoirs_are_cumulatives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_too_large_for_reservoirs_are_cumulatives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used: list[str] = []
     change_model(monkeypatch, reservoir_level=2)
     reservoir = constraints.Constraints._reservoir
@@ -176,7 +184,12 @@ def test_device_span_runs_from_first_start_to_last_end() -> None:
 @pytest.mark.parametrize("release", [0, 30])
 def test_least_device_span_may_take_a_later_makespan(release: int) -> None:
     # Each device has to wait for the other one's end; two release times set nothing else.
-    ops = [op("a", 1, "r"), op("b", 1, "r", release=release), op("c", 9, "s"), op("d", 1, "s")]
+    ops = [
+        op("a", 1, "r"),
+        op("b", 1, "r", release=release),
+        op("c", 9, "s"),
+        op("d", 1, "s"),
+    ]
     problem = small(ops, [("c", "b"), ("a", "d")], objective="device_span")
     assert optimum(problem) == 10
     spread = at(problem, 0, max(9, release), 0, 9)
@@ -191,7 +204,9 @@ def test_completion_is_the_weighed_sum_of_ends() -> None:
 
 
 @pytest.mark.parametrize("weight", [None, {"a": 1, "b": 1}])
-def test_nothing_above_the_upper_limit_is_looked_at(weight: dict[str, int] | None) -> None:
+def test_nothing_above_the_upper_limit_is_looked_at(
+    weight: dict[str, int] | None,
+) -> None:
     problem = small([op("a", 2, "r"), op("b", 3, "r")], weight=weight)
     best = 5 if weight is None else 2 + 5
     assert optimum(problem, upper=best) == best

@@ -26,20 +26,28 @@ from tests.exact.models import model_of
 from tests.small import at, holding, op, small
 
 
-def reason(status: int, limits: SearchLimits, *, interrupted: bool = False, **solver: Any) -> Any:
+def reason(
+    status: int, limits: SearchLimits, *, interrupted: bool = False, **solver: Any
+) -> Any:
     given: Any = SimpleNamespace(**solver)
     return stop_reason(given, status, limits, interrupted)
 
 
 @pytest.mark.parametrize(
     ("value", "bound", "expected"),
-    [(10, 10, StopReason.PROVED), (10, 9.6, StopReason.PROVED), (10, 9.0, StopReason.GAP)],
+    [
+        (10, 10, StopReason.PROVED),
+        (10, 9.6, StopReason.PROVED),
+        (10, 9.0, StopReason.GAP),
+    ],
 )
 def test_optimal_within_a_gap_is_not_called_proved(
     value: float, bound: float, expected: StopReason
 ) -> None:
     limits = SearchLimits(gap=0.2)
-    found = reason(cp_model.OPTIMAL, limits, objective_value=value, best_objective_bound=bound)
+    found = reason(
+        cp_model.OPTIMAL, limits, objective_value=value, best_objective_bound=bound
+    )
     assert found is expected
 
 
@@ -54,14 +62,22 @@ def test_optimal_within_a_gap_is_not_called_proved(
     ],
 )
 def test_the_limit_that_was_reached_is_named(
-    status: int, seconds: float | None, units: float | None, used: float, expected: StopReason
+    status: int,
+    seconds: float | None,
+    units: float | None,
+    used: float,
+    expected: StopReason,
 ) -> None:
     limits = SearchLimits(seconds=seconds, deterministic=units)
     assert reason(status, limits, deterministic_time=used) is expected
 
 
 def test_an_interrupt_is_named_unless_the_answer_was_proved() -> None:
-    proved = {"objective_value": 3.0, "best_objective_bound": 3.0, "deterministic_time": 0.0}
+    proved = {
+        "objective_value": 3.0,
+        "best_objective_bound": 3.0,
+        "deterministic_time": 0.0,
+    }
     limits = SearchLimits()
     for status, expected in (
         (cp_model.FEASIBLE, StopReason.INTERRUPTED),
@@ -84,19 +100,25 @@ def test_limits_are_shared_and_used_up() -> None:
 def test_building_the_model_counts_as_used_time() -> None:
     parameters = configured(SearchLimits(seconds=5.0, seed=2**31 + 3), 2.0).parameters
     assert (parameters.max_time_in_seconds, parameters.random_seed) == (3.0, 3)
-    assert configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
+    assert (
+        configured(SearchLimits(seconds=5.0), 9.0).parameters.max_time_in_seconds == 0.0
+    )
 
 
 def test_presolve_is_light_on_request() -> None:
     plain = configured(SearchLimits(), 0.0).parameters
-    light = configured(SearchLimits(), 0.0, ModelTraits(has_many_literals=True)).parameters
+    light = configured(
+        SearchLimits(), 0.0, ModelTraits(has_many_literals=True)
+    ).parameters
     assert plain.cp_model_probing_level == 2
     assert (light.cp_model_probing_level, light.symmetry_level) == (0, 0)
     assert light.max_presolve_iterations == 1
     assert light.cp_model_presolve
 
 
-@pytest.mark.parametrize(("alike", "is_mostly"), [(0, False), (1, False), (2, True), (3, True)])
+@pytest.mark.parametrize(
+    ("alike", "is_mostly"), [(0, False), (1, False), (2, True), (3, True)]
+)
 def test_questions_about_ops_that_differ_are_propagated_strongly(
     alike: int, is_mostly: bool
 ) -> None:
@@ -115,9 +137,13 @@ def test_questions_about_ops_that_differ_are_propagated_strongly(
 
 @pytest.mark.parametrize("most", [0, 3])
 @pytest.mark.parametrize("objective", ["device_span", "makespan"])
-def test_small_models_of_device_spans_are_minimised_linearly(objective: str, most: int) -> None:
+def test_small_models_of_device_spans_are_minimised_linearly(
+    objective: str, most: int
+) -> None:
     problem = small([op(name, 1, "r") for name in "abc"], objective=objective)
-    with patch.object(constraints, "MODEL", replace(constraints.MODEL, floating_pairs=most)):
+    with patch.object(
+        constraints, "MODEL", replace(constraints.MODEL, floating_pairs=most)
+    ):
         model = model_of(problem)
     assert len(model.variables.orders) == (most if objective == "device_span" else 0)
     for is_question in (True, False):
@@ -145,9 +171,21 @@ def test_times_of_sixteen_digits_are_proved(workers: int) -> None:
                 "num_devices": 3,
                 "num_microbatches": 2,
                 "times": {
-                    "forward": [3.8256543205677653, 1.0123456789012346, 1.0123456789012346],
-                    "backward_input": [1.8181728393066172, 8.727432097807544, 9.067580245918357],
-                    "backward_weight": [1.5164938269940493, 4.0493827156049385, 1.0123456789012346],
+                    "forward": [
+                        3.8256543205677653,
+                        1.0123456789012346,
+                        1.0123456789012346,
+                    ],
+                    "backward_input": [
+                        1.8181728393066172,
+                        8.727432097807544,
+                        9.067580245918357,
+                    ],
+                    "backward_weight": [
+                        1.5164938269940493,
+                        4.0493827156049385,
+                        1.0123456789012346,
+                    ],
                 },
                 "objective": "device_span",
             }
@@ -158,10 +196,16 @@ def test_times_of_sixteen_digits_are_proved(workers: int) -> None:
 
 
 @pytest.mark.parametrize(("rounding", "hears"), [("down", False), ("up", True)])
-def test_incumbents_that_may_break_memory_are_not_announced(rounding: Any, hears: bool) -> None:
+def test_incumbents_that_may_break_memory_are_not_announced(
+    rounding: Any, hears: bool
+) -> None:
     board = Board()
-    problem = small([holding("a", 1, 0.3), holding("b", 1, 0.6), holding("c", 1, 0.7)], capacity=1)
-    with patch.multiple(memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False):
+    problem = small(
+        [holding("a", 1, 0.3), holding("b", 1, 0.6), holding("c", 1, 0.7)], capacity=1
+    )
+    with patch.multiple(
+        memory, AMOUNTS=AmountParams(2**6, 2**6), _same_sets=lambda *_: False
+    ):
         found = solve(
             ImpliedOrder(problem),
             lower=0,

@@ -16,7 +16,12 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.model import index_ordered
 from ppsolve.solver.exact.params import WindowParams
 from ppsolve.solver.exact.question import SearchLimits
-from ppsolve.solver.exact.subproblem import FixedOrderGraph, Subproblem, hold_full, obstacle
+from ppsolve.solver.exact.subproblem import (
+    FixedOrderGraph,
+    Subproblem,
+    hold_full,
+    obstacle,
+)
 from ppsolve.solver.exact.window_lns import SLANTS, WindowLNS
 from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -31,7 +36,11 @@ LIMITS = SearchLimits(seconds=20)
 def poor(problem: Problem, seed: int) -> Schedule | None:
     """Return a random feasible schedule in index order, None where none was found."""
     found = serial_schedule(problem, np.random.default_rng(seed))
-    return None if found is None else index_ordered(ImpliedOrder(problem), found.normalised())
+    return (
+        None
+        if found is None
+        else index_ordered(ImpliedOrder(problem), found.normalised())
+    )
 
 
 def known_cases() -> list[tuple[Problem, Schedule]]:
@@ -45,21 +54,33 @@ def known_cases() -> list[tuple[Problem, Schedule]]:
 CASES = known_cases()
 
 
-def searching(problem: Problem, known: Schedule, bound: int, limits: SearchLimits) -> WindowLNS:
+def searching(
+    problem: Problem, known: Schedule, bound: int, limits: SearchLimits
+) -> WindowLNS:
     return WindowLNS(ImpliedOrder(problem), Board.beginning(known, bound), limits)
 
 
 def windows_of(whole: FixedOrderGraph) -> list[Subproblem]:
     """Return the whole and its halves, by every slant."""
     count = whole.problem.num_ops
-    places = [(0, count), (0, count // 2), (count // 2, count), (count // 4, 3 * count // 4)]
+    places = [
+        (0, count),
+        (0, count // 2),
+        (count // 2, count),
+        (count // 4, 3 * count // 4),
+    ]
     return [
-        whole.part(first, last, slant) for first, last in places if first < last for slant in SLANTS
+        whole.part(first, last, slant)
+        for first, last in places
+        if first < last
+        for slant in SLANTS
     ]
 
 
 def best_of(part: Subproblem) -> Schedule:
-    found = solve(ImpliedOrder(part.problem), lower=0, incumbent=None, limits=LIMITS).schedule
+    found = solve(
+        ImpliedOrder(part.problem), lower=0, incumbent=None, limits=LIMITS
+    ).schedule
     assert found is not None
     return found
 
@@ -99,17 +120,28 @@ def bound_of(part: Subproblem) -> int:
 
 def test_a_window_is_refuted_by_the_work_of_a_device() -> None:
     # r: a b c without a gap; of the window {a, b} nothing shorter is left of it.
-    problem = small([op(name, length, "r") for name, length in (("a", 2), ("b", 3), ("c", 1))])
+    problem = small(
+        [op(name, length, "r") for name, length in (("a", 2), ("b", 3), ("c", 1))]
+    )
     whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 2, 5))
     assert bound_of(whole.part(0, 2)) == 6
     # Where c is ready at 7 only, a and b need not end before that.
     idle = small([op("a", 2, "r"), op("b", 3, "r"), op("c", 1, "r")], [("a", "c", 5)])
-    assert bound_of(FixedOrderGraph(ImpliedOrder(idle), at(idle, 3, 0, 10)).part(0, 2)) == 8
+    assert (
+        bound_of(FixedOrderGraph(ImpliedOrder(idle), at(idle, 3, 0, 10)).part(0, 2))
+        == 8
+    )
 
 
 def test_paths_that_a_full_device_leaves_alone_stay_open() -> None:
     # r works throughout; s sends c too late, though it may be sent from the start.
-    ops = [op("a", 4, "r"), op("b", 4, "r"), op("c", 1, "s"), op("d", 1, "s"), op("e", 1, "t")]
+    ops = [
+        op("a", 4, "r"),
+        op("b", 4, "r"),
+        op("c", 1, "s"),
+        op("d", 1, "s"),
+        op("e", 1, "t"),
+    ]
     problem = small(ops, [("c", "e", 5)])
     whole = FixedOrderGraph(ImpliedOrder(problem), at(problem, 0, 4, 1, 0, 7))
     part = whole.part(0, 5)
@@ -144,7 +176,9 @@ def test_a_slanted_window_follows_a_micro_batch() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_op_comes_before_one_that_it_waits_for(case: tuple[Problem, Schedule]) -> None:
+def test_no_op_comes_before_one_that_it_waits_for(
+    case: tuple[Problem, Schedule],
+) -> None:
     whole = FixedOrderGraph(ImpliedOrder(case[0]), case[1])
     for slant in SLANTS:
         place = np.argsort(whole.sequence(slant))
@@ -154,7 +188,9 @@ def test_no_op_comes_before_one_that_it_waits_for(case: tuple[Problem, Schedule]
 def test_borders_are_straight_where_an_op_has_no_device() -> None:
     problem = three_devices().problem
     beside = replace(problem, device=np.array([0, 1, -1] * 2))
-    assert FixedOrderGraph(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
+    assert (
+        FixedOrderGraph(ImpliedOrder(beside), at(beside, 0, 3, 6, 1, 4, 7)).slope == 0
+    )
 
 
 def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
@@ -167,7 +203,9 @@ def test_a_device_with_a_smaller_span_may_start_sooner() -> None:
     assert whole.problem.release.tolist() == [0, 0, 3, 3]
     assert whole.part(0, 4).known.value == 10 + whole.shift
     # Where both ops of s wait for a, which ends at 1, and four ticks more, none starts before 5.
-    tight = small(ops, [("a", "b"), ("a", "c", 4), ("a", "d", 4)], objective="device_span")
+    tight = small(
+        ops, [("a", "b"), ("a", "c", 4), ("a", "d", 4)], objective="device_span"
+    )
     whole = FixedOrderGraph(ImpliedOrder(tight), at(tight, 0, 1, 6, 8))
     assert whole.problem.release.tolist() == [0, 0, 5, 5]
 

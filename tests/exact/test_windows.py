@@ -31,7 +31,10 @@ def test_without_a_value_everything_may_run_one_after_the_other() -> None:
     assert bounds(found) == [(0, 16 - 9), (7, 13)]
     assert windows(small([op("a", 2, start=5), op("b", 1)])).horizon == 5 + 3
     ops = [op("a", 2), op("b", 1)]
-    assert windows(small(ops, windows={"a": [[1, 2], [30, 40]], "b": [[3, 9]]})).horizon == 43
+    assert (
+        windows(small(ops, windows={"a": [[1, 2], [30, 40]], "b": [[3, 9]]})).horizon
+        == 43
+    )
 
 
 def test_a_pinned_op_has_one_start() -> None:
@@ -92,7 +95,9 @@ def test_release_times_allow_any_distance() -> None:
 
 def test_the_horizon_of_spans_is_all_that_may_run_one_after_the_other() -> None:
     ops = [op("first", 2, "r"), op("wait", 6), op("last", 3, "r")]
-    problem = small(ops, [("first", "wait"), ("wait", "last", 1)], objective="device_span")
+    problem = small(
+        ops, [("first", "wait"), ("wait", "last", 1)], objective="device_span"
+    )
     assert module.latest_end(problem) == 2 + 6 + 3 + 1
     # The device starts at 0: with a span of 20 its last op ends that late at most.
     assert bounds(windows(problem, 20)) == [(0, 8), (2, 10), (9, 17)]

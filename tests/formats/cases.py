@@ -14,7 +14,12 @@ def schedule(*rows: str) -> dict[str, Any]:
                 continue
             kind = next(letter for letter in word if letter.isalpha())
             stage, microbatch = map(int, word.split(kind))
-            labels = {"kind": kind, "stage": stage, "device": rank, "microbatch": microbatch}
+            labels = {
+                "kind": kind,
+                "stage": stage,
+                "device": rank,
+                "microbatch": microbatch,
+            }
             times = {"start": start, "end": start + 1}
             ops.append({"id": f"{kind}{stage}.{microbatch}", **labels, **times})
     return {"instance": "tiny", "schedule": {"time_unit": "us", "ops": ops}}

@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-SMALL = {"start_end": [(0, 10)], "call_forward": [(1, 2), (3, 4)], "call_backward": [(5, 6)]}
+SMALL = {
+    "start_end": [(0, 10)],
+    "call_forward": [(1, 2), (3, 4)],
+    "call_backward": [(5, 6)],
+}
 
 
 def short_text(text: bytes) -> bytes:
@@ -33,8 +37,15 @@ def labelled(value: bytes) -> bytes:
 
 
 def dtype(code: bytes = b"i8", state: bytes = b"") -> bytes:
-    plain = b"(K\x03" + short_text(b"<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    return stack_name(b"numpy", b"dtype") + short_text(code) + b"\x89\x88\x87R" + (state or plain)
+    plain = (
+        b"(K\x03" + short_text(b"<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    )
+    return (
+        stack_name(b"numpy", b"dtype")
+        + short_text(code)
+        + b"\x89\x88\x87R"
+        + (state or plain)
+    )
 
 
 def some_bytes(payload: bytes) -> bytes:
@@ -43,7 +54,9 @@ def some_bytes(payload: bytes) -> bytes:
 
 def array(shape: bytes, payload: bytes, kind: bytes | None = None) -> bytes:
     made = stack_name(b"numpy.core.multiarray", b"_reconstruct")
-    made += stack_name(b"numpy", b"ndarray") + b"K\x00\x85" + some_bytes(b"b") + b"\x87R"
+    made += (
+        stack_name(b"numpy", b"ndarray") + b"K\x00\x85" + some_bytes(b"b") + b"\x87R"
+    )
     return made + b"(K\x01" + shape + (kind or dtype()) + b"\x89" + payload + b"tb"
 
 
@@ -112,7 +125,10 @@ OPCODES: dict[str, tuple[bytes, str]] = {
     "OBJ": (b"(cos\nsystem\nVx\no.", "names os.system"),
     "OBJ of a known name": (b"(cnumpy\nndarray\no.", "uses OBJ"),
     "NEWOBJ": (whole(stack_name(b"numpy", b"ndarray") + b")\x81"), "uses NEWOBJ"),
-    "NEWOBJ_EX": (whole(stack_name(b"numpy", b"ndarray") + b")}\x92"), "uses NEWOBJ_EX"),
+    "NEWOBJ_EX": (
+        whole(stack_name(b"numpy", b"ndarray") + b")}\x92"),
+        "uses NEWOBJ_EX",
+    ),
     "EXT1": (whole(b"\x82\x01"), "uses EXT1"),
     "EXT2": (whole(b"\x83\x01\x00"), "uses EXT2"),
     "EXT4": (whole(b"\x84\x01\x00\x00\x00"), "uses EXT4"),
@@ -321,24 +337,57 @@ FORMS: dict[str, tuple[Any, str]] = {
     "key dtype": ({np.dtype("i8"): []}, "expected texts as keys of a dict"),
     "empty label": ({"": []}, "labels of 1 to 500 characters, got one of 0"),
     "long label": ({"x" * 501: []}, "labels of 1 to 500 characters, got one of 501"),
-    "label with a line break": ({"a\nb": []}, 'labels of printable characters, got "a\\nb"'),
+    "label with a line break": (
+        {"a\nb": []},
+        'labels of printable characters, got "a\\nb"',
+    ),
     "number": ({"a": 3}, "a: expected a list of (start, end), got 3"),
     "nested dict": ({"a": {"b": []}}, "a: expected a list of (start, end), got a dict"),
-    "text as list": ({"a": "bc"}, 'a: expected a list of (start, end), got the text "bc"'),
+    "text as list": (
+        {"a": "bc"},
+        'a: expected a list of (start, end), got the text "bc"',
+    ),
     "number as pair": ({"a": [(1, 2), 3]}, "a[1]: expected a pair (start, end), got 3"),
-    "triple": ({"a": [(1, 2, 3)]}, "a[0]: expected a pair (start, end), got a tuple of 3"),
-    "array of triples": ({"a": np.zeros((4, 3))}, "a: expected a list of (start, end), got an arr"),
-    "array as number": ({"a": [(np.zeros(2), 1)]}, "a[0]: expected a number, got an array (2,)"),
-    "long array as pair": ({"a": [np.zeros(3)]}, "a[0]: expected a pair (start, end), got an arr"),
+    "triple": (
+        {"a": [(1, 2, 3)]},
+        "a[0]: expected a pair (start, end), got a tuple of 3",
+    ),
+    "array of triples": (
+        {"a": np.zeros((4, 3))},
+        "a: expected a list of (start, end), got an arr",
+    ),
+    "array as number": (
+        {"a": [(np.zeros(2), 1)]},
+        "a[0]: expected a number, got an array (2,)",
+    ),
+    "long array as pair": (
+        {"a": [np.zeros(3)]},
+        "a[0]: expected a pair (start, end), got an arr",
+    ),
     "text as number": ({"a": [("1", 2)]}, 'a[0]: expected a number, got the text "1"'),
     "truth as number": ({"a": [(True, 2)]}, "a[0]: expected a number, got True"),
-    "one None": ({"a": [(None, 2)]}, "a[0]: expected two numbers or (None, None), got one None"),
+    "one None": (
+        {"a": [(None, 2)]},
+        "a[0]: expected two numbers or (None, None), got one None",
+    ),
     "other None": ({"a": [(2, None)]}, "a[0]: expected two numbers or (None, None)"),
-    "not a number": ({"a": [(float("nan"), 2)]}, "a[0]: expected a finite number, got nan"),
+    "not a number": (
+        {"a": [(float("nan"), 2)]},
+        "a[0]: expected a finite number, got nan",
+    ),
     "infinite": ({"a": [(0, float("inf"))]}, "a[0]: expected a finite number, got inf"),
-    "numpy not a number": ({"a": np.array([[0, np.nan]])}, "a[0]: expected a finite number"),
-    "dtype": ({"a": np.dtype("i8")}, "a: expected a list of (start, end), got a part of numpy's"),
-    "ndarray itself": ({"a": [(np.ndarray, 1)]}, "a[0]: expected a number, got a part of numpy's"),
+    "numpy not a number": (
+        {"a": np.array([[0, np.nan]])},
+        "a[0]: expected a finite number",
+    ),
+    "dtype": (
+        {"a": np.dtype("i8")},
+        "a: expected a list of (start, end), got a part of numpy's",
+    ),
+    "ndarray itself": (
+        {"a": [(np.ndarray, 1)]},
+        "a[0]: expected a number, got a part of numpy's",
+    ),
 }
 
 HOSTILE = {**NAMED, **OPCODES, **BROKEN, **BOMBS, **NUMPY}

@@ -21,7 +21,9 @@ OFFLOAD = {"amount": 1, "out": 1, "back": 1}
 V = {"placement": "vshape", "times": SPLIT, "heuristic": "zbv"}
 
 
-def pipeline(memory: dict[str, Any], devices: int = 2, microbatches: int = 4, **fields: Any) -> Any:
+def pipeline(
+    memory: dict[str, Any], devices: int = 2, microbatches: int = 4, **fields: Any
+) -> Any:
     shape = {"num_devices": devices, "num_microbatches": microbatches, "times": FUSED}
     return ppsolve.PipelineInstance.parse(
         {**shape, "memory": {"activation": 1, "capacity": 9, **memory}, **fields}
@@ -37,7 +39,10 @@ def simulated(
 
 
 def recomputing(
-    *modes: str, layers: tuple[int, ...] | None = None, heuristic: str = "1f1b", **fields: Any
+    *modes: str,
+    layers: tuple[int, ...] | None = None,
+    heuristic: str = "1f1b",
+    **fields: Any,
 ) -> RuntimeProgram:
     names = sorted(set(modes) - {"keep"}) or ["full"]
     given = {"modes": [{**FULL, "name": name} for name in names], "decide": modes}
@@ -45,7 +50,9 @@ def recomputing(
 
 
 def offloading(*modes: str, heuristic: str = "1f1b", **fields: Any) -> RuntimeProgram:
-    return simulated(heuristic, pipeline({"offload": {**OFFLOAD, "decide": modes}}, **fields))
+    return simulated(
+        heuristic, pipeline({"offload": {**OFFLOAD, "decide": modes}}, **fields)
+    )
 
 
 def exported(to: str, program: RuntimeProgram, **options: Any) -> tuple[str, list[str]]:

@@ -26,7 +26,13 @@ class Recording:
     def call(self, name):
         number = next(self.number)
         args = {"correlation": number}
-        event = {"ph": "X", "cat": "cuda_runtime", "name": name, "ts": self.tick(), "dur": 0.5}
+        event = {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": name,
+            "ts": self.tick(),
+            "dur": 0.5,
+        }
         self.events.append({**event, "pid": 1, "tid": 1, "args": args})
         return number
 
@@ -47,7 +53,11 @@ class Recording:
         }
         args = {name: value for name, value in args.items() if value is not None}
         self.kernel(
-            "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", start, end, stream, **args
+            "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)",
+            start,
+            end,
+            stream,
+            **args,
         )
 
     def wait(self, stream, other):
@@ -58,7 +68,12 @@ class Recording:
         number = self.call("cudaStreamWaitEvent")
         args |= {"stream": stream, "correlation": number, "cuda_sync_kind": kind}
         args["wait_on_cuda_event_record_corr_id"] = record
-        event = {"ph": "X", "cat": "cuda_sync", "name": kind, "ts": self.events[-1]["ts"]}
+        event = {
+            "ph": "X",
+            "cat": "cuda_sync",
+            "name": kind,
+            "ts": self.events[-1]["ts"],
+        }
         self.events.append({**event, "dur": 0, "pid": 0, "tid": stream, "args": args})
 
     def step(self, number, begin, length):
@@ -110,7 +125,9 @@ def executed(draw, lead):
     for _ in range(draw.randint(5, 25)):
         stream = draw.choice([COMPUTE, COMPUTE, COMM, 21])
         if draw.random() < 0.5:
-            other = draw.choice([each for each in (COMPUTE, COMM, 21) if each != stream])
+            other = draw.choice(
+                [each for each in (COMPUTE, COMM, 21) if each != stream]
+            )
             made.wait(stream, other)
             events[stream] = max(events.get(stream, 0), free.get(other, 0))
         start = max(free.get(stream, 0), events.pop(stream, 0), lead * made.clock)
@@ -128,7 +145,11 @@ def ancestors(instance):
     found = {}
     for place, node in enumerate(instance.nodes):
         direct = [instance.index_of[name] for name in node.deps]
-        direct += [before for after, before in instance.previous_in_group.items() if after == place]
+        direct += [
+            before
+            for after, before in instance.previous_in_group.items()
+            if after == place
+        ]
         found[place] = set(direct).union(*(found[dep] for dep in direct))
     return {
         instance.nodes[place].name: {instance.nodes[dep].name for dep in deps}

@@ -20,7 +20,9 @@ class WrongProgramError(Exception):
 class Runtime:
     """Runs the rows of all ranks, as (stage, word, micro-batch)."""
 
-    def __init__(self, rows: list[list[str]], stage_to_rank: list[int], microbatches: int) -> None:
+    def __init__(
+        self, rows: list[list[str]], stage_to_rank: list[int], microbatches: int
+    ) -> None:
         self.rows = [[self._cell(text) for text in row] for row in rows]
         self.ranks, self.microbatches = stage_to_rank, microbatches
         self.queues: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
@@ -49,9 +51,14 @@ class Runtime:
         self._demand(place == [len(row) for row in self.rows], "it stops for ever")
         self._demand(not any(self.queues.values()), "something sent is not received")
         self._demand(self.losses == every, "losses are out of order")
-        self._demand(sorted(self.reduced) == list(range(stages)), "gradients are not reduced once")
+        self._demand(
+            sorted(self.reduced) == list(range(stages)),
+            "gradients are not reduced once",
+        )
         for stage in range(stages):
-            self._demand(sorted(self.gradients[stage]) == every, f"gradients of stage {stage}")
+            self._demand(
+                sorted(self.gradients[stage]) == every, f"gradients of stage {stage}"
+            )
 
     def _demand(self, holds: bool, text: str) -> None:
         if not holds:
@@ -62,7 +69,9 @@ class Runtime:
             peer = self._rank(stage + 1 if word == "SEND_F" else stage - 1)
             self._demand(peer != rank, "a rank sends to itself")
             kind = "out" if word == "SEND_F" else "grad"
-            self._demand((kind, stage, microbatch) in self.local[rank], "nothing to send")
+            self._demand(
+                (kind, stage, microbatch) in self.local[rank], "nothing to send"
+            )
             self.queues[rank, peer].append((kind, stage, microbatch))
         elif word.startswith("RECV"):
             before = stage - 1 if word == "RECV_F" else stage + 1
@@ -70,11 +79,15 @@ class Runtime:
             if not queue:
                 return False
             kind = "out" if word == "RECV_F" else "grad"
-            self._demand(queue.popleft() == (kind, before, microbatch), "other data are received")
+            self._demand(
+                queue.popleft() == (kind, before, microbatch), "other data are received"
+            )
             self.local[rank].add((kind, before, microbatch))
         elif word == "REDUCE_GRAD":
             self.reduced.append(stage)
-            self._demand(len(self.gradients[stage]) == self.microbatches, "reduced too early")
+            self._demand(
+                len(self.gradients[stage]) == self.microbatches, "reduced too early"
+            )
         else:
             self._compute(rank, stage, word, microbatch)
         return True
@@ -88,12 +101,16 @@ class Runtime:
         last = stage + 1 == len(self.ranks)
         have = self.local[rank]
         if word == "F":
-            self._demand(stage == 0 or ("out", stage - 1, microbatch) in have, "no input")
+            self._demand(
+                stage == 0 or ("out", stage - 1, microbatch) in have, "no input"
+            )
             have.add(("out", stage, microbatch))
             self.losses += [microbatch] if last else []
             return
         if word in "BI":
-            needed = ("out", stage, microbatch) if last else ("grad", stage + 1, microbatch)
+            needed = (
+                ("out", stage, microbatch) if last else ("grad", stage + 1, microbatch)
+            )
             forward = ("out", stage, microbatch)
             self._demand({needed, forward} <= have, "no gradient or no forward")
             have.add(("grad", stage, microbatch))

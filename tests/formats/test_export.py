@@ -35,19 +35,37 @@ def run(tmp_path, monkeypatch):
 def test_a_result_goes_to_a_file_and_comes_back(run, tmp_path):
     assert run("optimize", "tiny.json", "-o", "result.json").exit_code == 0
     for form in ("compute_only", "compute_comms"):
-        done = run("export", "result.json", "--to", "torch", "--format", form, "-o", "order.csv")
+        done = run(
+            "export",
+            "result.json",
+            "--to",
+            "torch",
+            "--format",
+            form,
+            "-o",
+            "order.csv",
+        )
         assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
         assert run("check", "tiny.json", "order.csv").exit_code == 0
         text = (tmp_path / "order.csv").read_text()
         done = run(
-            "convert", "torch-csv", "order.csv", "--instance", "tiny.json", "-o", "entry.json"
+            "convert",
+            "torch-csv",
+            "order.csv",
+            "--instance",
+            "tiny.json",
+            "-o",
+            "entry.json",
         )
         assert (done.exit_code, done.stderr) == (
             0,
             "note: makespan 6 us, at most 0.00% above the optimum\n",
         )
         assert run("check", "tiny.json", "entry.json").exit_code == 0
-        assert run("export", "entry.json", "--to", "torch", "--format", form).stdout == text
+        assert (
+            run("export", "entry.json", "--to", "torch", "--format", form).stdout
+            == text
+        )
 
 
 OPEN = {
@@ -56,7 +74,10 @@ OPEN = {
         "memory": {
             "activation": 1,
             "capacity": 1.5,
-            "recompute": {"modes": [{"name": "mlp", "time": 1, "held": 0.5}], "decide": "stage"},
+            "recompute": {
+                "modes": [{"name": "mlp", "time": 1, "held": 0.5}],
+                "decide": "stage",
+            },
         },
     },
     "layers": {
@@ -70,15 +91,20 @@ OPEN = {
 
 
 @pytest.mark.parametrize(
-    ("choice", "assumed"), [("modes", "kept"), ("layers", "kept, layers as split evenly")]
+    ("choice", "assumed"),
+    [("modes", "kept"), ("layers", "kept, layers as split evenly")],
 )
-def test_a_result_in_place_of_the_instance_says_what_it_chose(run, tmp_path, choice, assumed):
+def test_a_result_in_place_of_the_instance_says_what_it_chose(
+    run, tmp_path, choice, assumed
+):
     pipeline = {**TINY, "num_microbatches": 4, **OPEN[choice]}
     if choice == "layers":
         del pipeline["times"]
     (tmp_path / "open.json").write_text(json.dumps(pipeline))
     assert run("optimize", "open.json", "-t", "2", "-o", "result.json").exit_code == 0
-    assert run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    assert (
+        run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    )
     note = (
         f"note: a .csv names no {choice}: every activation is taken as {assumed}; a result in the "
         f"place of the instance names its {choice} (`ppsolve check RESULT FILE.csv`)\n"
@@ -95,7 +121,8 @@ def test_a_result_in_place_of_the_instance_says_what_it_chose(run, tmp_path, cho
     done = run(*convert, "result.json")
     assert done.stderr.endswith(f"% above the optimum with these {choice}\n")
     entry, result = (
-        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("entry", "result")
+        json.loads((tmp_path / f"{name}.json").read_text())
+        for name in ("entry", "result")
     )
     assert (entry[choice], entry["value"]) == (result[choice], result["value"])
     assert run("check", "open.json", "entry.json").exit_code == 0
@@ -107,23 +134,32 @@ def test_no_order_says_when_a_stage_recomputes(run, tmp_path):
     pipeline = {**TINY, "num_microbatches": 4, "memory": memory}
     (tmp_path / "open.json").write_text(json.dumps(pipeline))
     assert run("optimize", "open.json", "-t", "5", "-o", "result.json").exit_code == 0
-    assert run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    assert (
+        run("export", "result.json", "--to", "torch", "-o", "order.csv").exit_code == 0
+    )
     done = run("check", "result.json", "order.csv")
     assert done.exit_code == 2
-    assert "error: schedule: expected a schedule: an order does not say when" in done.stderr
+    assert (
+        "error: schedule: expected a schedule: an order does not say when"
+        in done.stderr
+    )
 
 
 def test_check_names_the_rule(run, tmp_path):
     (tmp_path / "order.csv").write_text("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n")
     done = run("check", "tiny.json", "order.csv", "--json")
     assert done.exit_code == 5
-    assert [found["rule"] for found in json.loads(done.stdout)["violations"]] == ["missing"]
+    assert [found["rule"] for found in json.loads(done.stdout)["violations"]] == [
+        "missing"
+    ]
 
 
 def test_a_refusal_writes_nothing(run, tmp_path):
     done = run("export", "folded.json", "--to", "megatron", "-o", "flags.txt")
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: folded.json: schedule: placement: Megatron-LM puts")
+    assert done.stderr.startswith(
+        "error: folded.json: schedule: placement: Megatron-LM puts"
+    )
     assert not (tmp_path / "flags.txt").exists()
 
 
@@ -138,7 +174,10 @@ def test_the_data_order_is_written(run, tmp_path):
     assert "data-order: 1F1 is forward number 0 of the last stage" in done.stderr
     done = run("export", "swapped.json", "--to", "torch", "--data-order", "data.json")
     assert done.stdout == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
-    assert done.stderr == "note: micro-batches are renumbered: 0, 1, 2, ... of the file are 1, 0\n"
+    assert (
+        done.stderr
+        == "note: micro-batches are renumbered: 0, 1, 2, ... of the file are 1, 0\n"
+    )
     assert json.loads((tmp_path / "data.json").read_text()) == [1, 0]
 
 
@@ -200,10 +239,19 @@ def test_a_plan_has_its_split(run, tmp_path):
     assert json.loads((tmp_path / "out.primus").read_text())["pp_size"] == 2
 
 
-@pytest.mark.parametrize("runtime", ["megatron", "torchtitan", "deepspeed", "json", "primus"])
+@pytest.mark.parametrize(
+    "runtime", ["megatron", "torchtitan", "deepspeed", "json", "primus"]
+)
 def test_the_result_of_a_winner_is_exported_as_its_plan(run, tmp_path, runtime):
     make_plan(run, tmp_path)
-    run("plan", "request.json", "--result-out", "result.json", "--instance-out", "winner.json")
+    run(
+        "plan",
+        "request.json",
+        "--result-out",
+        "result.json",
+        "--instance-out",
+        "winner.json",
+    )
     run("optimize", "winner.json", "-o", "again.json")
     run("simulate", "winner.json", "--heuristic", "1f1b", "-o", "entry.json")
     ways = (
@@ -228,7 +276,10 @@ def test_a_schedule_alone_tells_that_its_split_is_not_known(run, tmp_path):
     run("simulate", "winner.json", "--heuristic", "1f1b", "-o", "entry.json")
     done = run("export", "entry.json", "--to", "megatron")
     assert done.stdout == "--pipeline-model-parallel-size 2\n"
-    assert "note: megatron: the layers of each stage are not known; --layers says" in done.stderr
+    assert (
+        "note: megatron: the layers of each stage are not known; --layers says"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,7 +298,12 @@ def test_first_and_last_layers_are_entries_of_the_list_of_deepspeed(
     """Five equal layers, three and two, between an embedding and a head where they are given."""
     times = {"forward": 1, "backward": 2}
     layers = {**dict.fromkeys(ends, times), "body": {"count": 5, **times}}
-    pipeline = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 2, "layers": layers}
+    pipeline = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "layers": layers,
+    }
     (tmp_path / "pipeline.json").write_text(json.dumps(pipeline))
     run("simulate", "pipeline.json", "--heuristic", "1f1b", "-o", "entry.json")
     export = ("export", "entry.json", "--instance", "pipeline.json", "--to")
@@ -280,7 +336,9 @@ LAYERED = {
 
 def layered(run, tmp_path):
     (tmp_path / "layered.json").write_text(json.dumps(LAYERED))
-    assert run("optimize", "layered.json", "-t", "1", "-o", "result.json").exit_code == 0
+    assert (
+        run("optimize", "layered.json", "-t", "1", "-o", "result.json").exit_code == 0
+    )
     return json.loads((tmp_path / "result.json").read_text())
 
 
@@ -298,7 +356,10 @@ def test_layers_that_a_result_chose_are_exported(run, tmp_path):
     assert json.loads(done.stdout)["layers_per_stage"] == counts
     done = run("export", "result.json", "--to", "torch")
     words = ",".join(map(str, counts))
-    assert done.stderr == f"note: torch: not in the file, set by hand: layers per stage {words}\n"
+    assert (
+        done.stderr
+        == f"note: torch: not in the file, set by hand: layers per stage {words}\n"
+    )
     done = run("export", "result.json", "--to", "megatron", "--heuristic", "1f1b")
     assert "--num-layers 5" in done.stdout
     assert "recompute" not in done.stdout
@@ -313,9 +374,14 @@ def test_layers_that_recompute_are_exported(run, tmp_path):
     assert [stage.get("full", 0) for stage in found["layer_modes"]] == [2, 0]
     assert found["layers_per_stage"] == [3, 2]
     done = run("export", "result.json", "--to", "torch")
-    assert "wrap what stages 0 (2 full) recompute in torch.utils.checkpoint" in done.stderr
+    assert (
+        "wrap what stages 0 (2 full) recompute in torch.utils.checkpoint" in done.stderr
+    )
     done = run("export", "result.json", "--to", "megatron")
-    assert "--recompute: Megatron-LM recomputes as many layers of every stage" in done.stderr
+    assert (
+        "--recompute: Megatron-LM recomputes as many layers of every stage"
+        in done.stderr
+    )
     done = run("export", "result.json", "--to", "deepspeed")
     assert done.exit_code == 2
     assert "which no file for deepspeed can say" in done.stderr
@@ -325,7 +391,10 @@ def test_layers_that_recompute_in_part_have_to_be_counted(run, tmp_path):
     recomputing(tmp_path, "attention")
     done = run("export", "result.json", "--to", "primus")
     assert done.exit_code == 2
-    assert "--recompute: expected the layers of each stage that are recomputed" in done.stderr
+    assert (
+        "--recompute: expected the layers of each stage that are recomputed"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("given", [(), ("--recompute", "2,0")])
@@ -333,7 +402,10 @@ def test_modules_that_recompute_are_no_whole_layers(run, tmp_path, given):
     recomputing(tmp_path, "mlp")
     done = run("export", "result.json", "--to", "primus", *given)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "modes: primus recomputes whole layers, not what stages 0 (2 mlp) do" in done.stderr
+    assert (
+        "modes: primus recomputes whole layers, not what stages 0 (2 mlp) do"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("layers", [[1, 2], 3, [{"keep": "x"}, {}], [{"keep": 5}]])
@@ -350,7 +422,10 @@ def test_odd_splits_are_refused(run, tmp_path, layers):
     result["layers"] = [{"keep": "x"}]
     (tmp_path / "result.json").write_text(json.dumps(result))
     done = run("export", "result.json", "--to", "torch")
-    assert "layers: expected the numbers of layers of each stage, got a list of 1" in done.stderr
+    assert (
+        "layers: expected the numbers of layers of each stage, got a list of 1"
+        in done.stderr
+    )
 
 
 def test_a_full_plan_recomputes_every_layer(run, tmp_path):
@@ -363,7 +438,9 @@ def test_a_full_plan_recomputes_every_layer(run, tmp_path):
 
 def test_other_layers_than_those_of_the_plan_are_refused(run, tmp_path):
     make_plan(run, tmp_path)
-    assert run("export", "plan.json", "--to", "megatron", "--layers", "2,2").exit_code == 0
+    assert (
+        run("export", "plan.json", "--to", "megatron", "--layers", "2,2").exit_code == 0
+    )
     done = run("export", "plan.json", "--to", "megatron", "--layers", "3,1")
     assert done.exit_code == 2
     assert done.stderr == "error: --layers: expected the split of the schedule, 2,2\n"
@@ -398,7 +475,9 @@ def test_layers_are_recomputed(run):
     assert "--recompute-num-layers 2" in done.stdout.splitlines()
     done = run(*given, "2,x")
     assert done.exit_code == 2
-    assert "error: --recompute: expected a number of layers for each stage" in done.stderr
+    assert (
+        "error: --recompute: expected a number of layers for each stage" in done.stderr
+    )
     done = run("export", "two.json", "--to", "perfetto", "--recompute", "1,1")
     assert done.exit_code == 2
     assert "--recompute" in done.stderr
@@ -427,7 +506,10 @@ def test_modules_are_offloaded_as_the_modes_say(run, tmp_path):
     [
         ([], "expected a result or a plan (an object), got a list of 0"),
         ({}, "schedule: expected the schedule of a pipeline, there is none"),
-        ({"schedule": {"ops": []}}, "expected ops of a pipeline (F, B, I, W), there are none"),
+        (
+            {"schedule": {"ops": []}},
+            "expected ops of a pipeline (F, B, I, W), there are none",
+        ),
         ({"schedule": {"ops": [3]}}, "schedule.ops[0]: expected an object, got 3"),
         ({"orders": [["0F0", "0SEND_F0"]]}, "orders[0][1]: expected a compute action"),
         ({"orders": [[7]]}, "orders[0][0]: expected a compute action, got 7"),
@@ -448,7 +530,11 @@ def test_other_documents_are_refused(run, tmp_path, data, message):
 
 ODD_NUMBERS = [None, "x", [1], True, -1]
 ODD_OPS = [
-    *((field, value) for field in ("stage", "device", "microbatch") for value in ODD_NUMBERS),
+    *(
+        (field, value)
+        for field in ("stage", "device", "microbatch")
+        for value in ODD_NUMBERS
+    ),
     *((field, value) for field in ("start", "end") for value in ODD_NUMBERS[:-1]),
     ("device", 10**12),
     ("stage", 10**12),
@@ -479,9 +565,14 @@ def test_one_file_is_standard_input(run):
 
 @pytest.mark.parametrize("runtime", ["torch", "deepspeed", "json"])
 def test_layers_are_of_every_stage(run, tmp_path, runtime):
-    done = run("export", "two.json", "--to", runtime, "--layers", "1,2,3", "-o", "order.csv")
+    done = run(
+        "export", "two.json", "--to", runtime, "--layers", "1,2,3", "-o", "order.csv"
+    )
     assert done.exit_code == 2
-    assert done.stderr == "error: --layers: expected the layers of 2 stages, got 3 numbers\n"
+    assert (
+        done.stderr
+        == "error: --layers: expected the layers of 2 stages, got 3 numbers\n"
+    )
     assert not (tmp_path / "order.csv").exists()
 
 
@@ -493,8 +584,15 @@ def test_a_model_that_is_none_is_refused_without_layers_too(run, runtime):
 
 
 def test_a_broken_instance_in_a_result_is_named_with_the_file(run, tmp_path):
-    broken = {**TWO_RANKS, "kind": "pipeline", "instance_document": TINY | {"num_devices": "x"}}
+    broken = {
+        **TWO_RANKS,
+        "kind": "pipeline",
+        "instance_document": TINY | {"num_devices": "x"},
+    }
     (tmp_path / "broken.json").write_text(json.dumps(broken))
     done = run("export", "broken.json", "--to", "torch")
     assert done.exit_code == 2
-    assert "error: broken.json: instance_document.num_devices: expected a whole" in done.stderr
+    assert (
+        "error: broken.json: instance_document.num_devices: expected a whole"
+        in done.stderr
+    )

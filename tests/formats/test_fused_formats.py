@@ -23,12 +23,20 @@ SPLIT = {"forward": 5, "backward_input": 6, "backward_weight": 3}
 
 
 def pipeline(placement: str = "linear", **more: Any) -> PipelineInstance:
-    fields = {"num_devices": 4, "num_microbatches": 8, "placement": placement, "times": WHOLE}
+    fields = {
+        "num_devices": 4,
+        "num_microbatches": 8,
+        "placement": placement,
+        "times": WHOLE,
+    }
     return PipelineInstance.parse({**fields, "overlap": {"time": 8}, **more})
 
 
 def written(to: str, instance: PipelineInstance, name: str, **settings: Any) -> str:
-    target, document = chosen(to), json.loads(ppsolve.simulate(instance, name).model_dump_json())
+    target, document = (
+        chosen(to),
+        json.loads(ppsolve.simulate(instance, name).model_dump_json()),
+    )
     program = read_program(document, instance)
     files = target.files(program, target.settings(**settings), Path("out"))
     return files[Path("out")]
@@ -64,7 +72,9 @@ def test_a_schedule_of_blocks_alone_says_its_pairs(
     instance = pipeline(placement, times=times)
     entry = ppsolve.simulate(instance, name).model_dump(mode="json")
     orders = entry.pop("orders")
-    assert torch_csv(read_program(entry, instance)).count("OVERLAP") == str(orders).count("OVERLAP")
+    assert torch_csv(read_program(entry, instance)).count("OVERLAP") == str(
+        orders
+    ).count("OVERLAP")
 
 
 def test_without_blocks_a_pair_is_f_then_b(tmp_path: Path) -> None:
@@ -73,7 +83,10 @@ def test_without_blocks_a_pair_is_f_then_b(tmp_path: Path) -> None:
     file.write_text(written("torch", with_blocks, "combined-1f1b"))
     alone = with_blocks.model_copy(update={"overlap": None})
     found, _ = convert_torch_csv(file, alone)
-    apart = [[text.strip("()").split(")")[0].split(";") for text in row] for row in found.orders]
+    apart = [
+        [text.strip("()").split(")")[0].split(";") for text in row]
+        for row in found.orders
+    ]
     assert [len(row) for row in found.orders] != [16] * 4
     file.write_text("".join(",".join(chain.from_iterable(row)) + "\n" for row in apart))
     assert convert_torch_csv(file, alone)[0].value == found.value > 8 * 14
@@ -100,7 +113,9 @@ class TestMegatron:
 
     def test_the_flag_is_written(self) -> None:
         instance = pipeline("interleaved")
-        assert written("megatron", instance, "combined-interleaved-1f1b").splitlines() == [
+        assert written(
+            "megatron", instance, "combined-interleaved-1f1b"
+        ).splitlines() == [
             "--pipeline-model-parallel-size 4",
             "--microbatch-group-size-per-virtual-pipeline-stage 4",
             "--num-virtual-stages-per-pipeline-rank 2",
@@ -113,19 +128,33 @@ class TestMegatron:
         with pytest.raises(InputError, match="Megatron-LM runs 1F1B"):
             written("megatron", pipeline(), "combined-1f1b")
 
-    def test_modules_but_no_layers_and_no_experts_are_recomputed_beside_it(self) -> None:
+    def test_modules_but_no_layers_and_no_experts_are_recomputed_beside_it(
+        self,
+    ) -> None:
         instance = pipeline("interleaved")
-        entry = ppsolve.simulate(instance, "combined-interleaved-1f1b").model_dump(mode="json")
+        entry = ppsolve.simulate(instance, "combined-interleaved-1f1b").model_dump(
+            mode="json"
+        )
         program = replace(read_program(entry, instance), layers=(1,) * 8)
         target = chosen("megatron")
         for recomputed in ((0,) * 8, None):
             target.files(program, target.settings(recomputed=recomputed), Path("out"))
-        with pytest.raises(InputError, match="recomputes no layers where forwards and backwards"):
+        with pytest.raises(
+            InputError, match="recomputes no layers where forwards and backwards"
+        ):
             target.files(program, target.settings(recomputed=(1,) * 8), Path("out"))
-        for name, is_allowed in (("mla_up_proj mlp", True), ("moe_act", True), ("mlp moe", False)):
-            selective = replace(program, modes=((name,) * program.num_microbatches,) * 8)
+        for name, is_allowed in (
+            ("mla_up_proj mlp", True),
+            ("moe_act", True),
+            ("mlp moe", False),
+        ):
+            selective = replace(
+                program, modes=((name,) * program.num_microbatches,) * 8
+            )
             if is_allowed:
-                (text,) = target.files(selective, target.settings(), Path("out")).values()
+                (text,) = target.files(
+                    selective, target.settings(), Path("out")
+                ).values()
                 assert f"--recompute-modules {name}" in text
             else:
                 with pytest.raises(InputError, match="and no moe"):
@@ -136,12 +165,18 @@ class TestPrimus:
     """Groups as `add_combine_1f1b_info_for_schedule_table` makes them in Primus main."""
 
     @pytest.mark.parametrize(("name", "placement", "times"), NAMES)
-    def test_groups_keep_the_rules(self, name: str, placement: str, times: dict[str, int]) -> None:
+    def test_groups_keep_the_rules(
+        self, name: str, placement: str, times: dict[str, int]
+    ) -> None:
         entry = ppsolve.simulate(pipeline(placement, times=times), name)
-        table = json.loads(written("primus", pipeline(placement, times=times), name))["table"]
+        table = json.loads(written("primus", pipeline(placement, times=times), name))[
+            "table"
+        ]
         for nodes, order in zip(table, entry.orders, strict=True):
             self.check(nodes)
-            groups = {tuple(n["args"]["combined_group"]) for n in nodes if self.grouped(n)}
+            groups = {
+                tuple(n["args"]["combined_group"]) for n in nodes if self.grouped(n)
+            }
             assert len(groups) == sum("OVERLAP" in text for text in order)
 
     @staticmethod
@@ -155,14 +190,18 @@ class TestPrimus:
                 continue
             group = node["args"]["combined_group"]
             members = nodes[place : place + len(group)]
-            assert group == [f"({n['func_type']}|{n['mini_batch']}|{n['chunk']})" for n in members]
+            assert group == [
+                f"({n['func_type']}|{n['mini_batch']}|{n['chunk']})" for n in members
+            ]
             assert all(member["args"]["combined_group"] == group for member in members)
             kinds = [n["func_type"] for n in members if n["func_type"] in compute]
             assert kinds == ["F", "BW"]
             last = members[-1]
             own = (last["mini_batch"], last["chunk"])
             assert (node["mini_batch"], node["chunk"]) != own
-            later = [(n["func_type"], n["mini_batch"], n["chunk"]) for n in nodes[place:]]
+            later = [
+                (n["func_type"], n["mini_batch"], n["chunk"]) for n in nodes[place:]
+            ]
             assert ("RB", *own) not in later
 
     def test_a_pair_of_one_micro_batch_is_refused(self) -> None:

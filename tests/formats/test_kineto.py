@@ -20,14 +20,16 @@ from tests.studies.traces.cases import annotation, profile
 def moments(trace):
     """Return start and end in microseconds by op."""
     return {
-        trace.op(row): (trace.start[row] / 1000, trace.end[row] / 1000) for row in range(len(trace))
+        trace.op(row): (trace.start[row] / 1000, trace.end[row] / 1000)
+        for row in range(len(trace))
     }
 
 
 @pytest.mark.parametrize("name", ["r{}.json", "r{}.json.gz"])
 def test_ranges_become_ops(tmp_path, name):
     given = [
-        profile(tmp_path / name.format(rank), rank, cases.rank_events(rank)) for rank in (0, 1)
+        profile(tmp_path / name.format(rank), rank, cases.rank_events(rank))
+        for rank in (0, 1)
     ]
     trace = read_trace(given)
     assert trace.format == "kineto"
@@ -38,7 +40,9 @@ def test_ranges_become_ops(tmp_path, name):
 
 def test_a_bare_list_of_events_is_a_trace(tmp_path):
     path = tmp_path / "one.json"
-    path.write_text(json.dumps([annotation("PP:0F0", 0, 10), annotation("PP:0B0", 10, 20)]))
+    path.write_text(
+        json.dumps([annotation("PP:0F0", 0, 10), annotation("PP:0B0", 10, 20)])
+    )
     assert moments(read_trace([path])) == {"F0.0": (0, 10), "B0.0": (10, 30)}
 
 
@@ -72,18 +76,30 @@ def test_steps_are_those_of_the_profiler(tmp_path):
 
 
 def test_occurrences_count_steps_where_the_profiler_marks_none(tmp_path):
-    events = [annotation(name, at, 10) for at, name in enumerate(["PP:0F0", "PP:0B0"] * 3)]
+    events = [
+        annotation(name, at, 10) for at, name in enumerate(["PP:0F0", "PP:0B0"] * 3)
+    ]
     for at, event in enumerate(events):
         event["ts"] = 10 * at
-    assert read_trace([profile(tmp_path / "r.json", 0, events)]).step.tolist() == [0, 0, 1, 1, 2, 2]
+    assert read_trace([profile(tmp_path / "r.json", 0, events)]).step.tolist() == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
 def test_ranks_with_the_same_stages_are_replicas(tmp_path):
     given = [
-        profile(tmp_path / f"r{rank}.json", rank, cases.rank_events(rank // 2)) for rank in range(4)
+        profile(tmp_path / f"r{rank}.json", rank, cases.rank_events(rank // 2))
+        for rank in range(4)
     ]
     trace = read_trace(given)
-    assert sorted(set(zip(trace.replica.tolist(), trace.device.tolist(), strict=True))) == [
+    assert sorted(
+        set(zip(trace.replica.tolist(), trace.device.tolist(), strict=True))
+    ) == [
         (0, 0),
         (0, 1),
         (1, 0),
@@ -106,7 +122,13 @@ def kernel(name, start, length, number, stream=7):
 
 def launch(at, number, thread):
     args = {"correlation": number}
-    event = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at, "dur": 1}
+    event = {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": at,
+        "dur": 1,
+    }
     return {**event, "pid": 1, "tid": thread, "args": args}
 
 
@@ -175,7 +197,9 @@ def test_a_wait_inside_a_range_does_not_count(tmp_path):
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """8 MB of events with a window of 64 KB: the peak is far below the file."""
     path = tmp_path / "large.json"
-    event = json.dumps({"ph": "X", "cat": "python_function", "name": "f" * 900, "ts": 1, "dur": 1})
+    event = json.dumps(
+        {"ph": "X", "cat": "python_function", "name": "f" * 900, "ts": 1, "dur": 1}
+    )
     with path.open("w") as file:
         file.write('{"traceEvents": [' + event)
         for _ in range(8_000):

@@ -31,11 +31,15 @@ def table(microbatches: int, chunks: int, group: int) -> list[tuple[int, int]]:
     found = []
     for first in range(0, microbatches, group):
         last = min(first + group, microbatches)
-        found += [(number, chunk) for chunk in range(chunks) for number in range(first, last)]
+        found += [
+            (number, chunk) for chunk in range(chunks) for number in range(first, last)
+        ]
     return found
 
 
-def order(rank: int, ranks: int, chunks: int, microbatches: int, group: int) -> list[Op]:
+def order(
+    rank: int, ranks: int, chunks: int, microbatches: int, group: int
+) -> list[Op]:
     """Return the ops of a rank: its warm-up forwards, then 1F1B, then the other backwards."""
     numbers = table(microbatches, chunks, group if chunks > 1 else microbatches)
     warmup = ranks - rank - 1
@@ -44,8 +48,12 @@ def order(rank: int, ranks: int, chunks: int, microbatches: int, group: int) -> 
     warmup = min(warmup, len(numbers))
     forwards = [("F", chunk * ranks + rank, number) for number, chunk in numbers]
     last = chunks - 1
-    backwards = [("B", (last - chunk) * ranks + rank, number) for number, chunk in numbers]
-    steady = [op for pair in zip(forwards[warmup:], backwards, strict=False) for op in pair]
+    backwards = [
+        ("B", (last - chunk) * ranks + rank, number) for number, chunk in numbers
+    ]
+    steady = [
+        op for pair in zip(forwards[warmup:], backwards, strict=False) for op in pair
+    ]
     return forwards[:warmup] + steady + backwards[len(numbers) - warmup :]
 
 
@@ -56,18 +64,26 @@ def starts(orders: list[list[Op]], stages: int) -> dict[Op, int]:
     while len(ends) < sum(map(len, orders)):
         for rank, ops in enumerate(orders):
             for kind, stage, number in ops[done[rank] :]:
-                needed = ("F", stage - 1, number) if kind == "F" else ("B", stage + 1, number)
+                needed = (
+                    ("F", stage - 1, number)
+                    if kind == "F"
+                    else ("B", stage + 1, number)
+                )
                 if kind == "B" and stage == stages - 1:
                     needed = ("F", stage, number)
                 if needed[1] >= 0 and needed not in ends:
                     break
-                free[rank] = max(free[rank], ends.get(needed, 0)) + (F if kind == "F" else B)
+                free[rank] = max(free[rank], ends.get(needed, 0)) + (
+                    F if kind == "F" else B
+                )
                 ends[kind, stage, number] = free[rank]
                 done[rank] += 1
     return {op: end - (F if op[0] == "F" else B) for op, end in ends.items()}
 
 
-def events(ops: list[Op], begun: dict[Op, int], form: str, first: int = 0) -> list[dict[str, Any]]:
+def events(
+    ops: list[Op], begun: dict[Op, int], form: str, first: int = 0
+) -> list[dict[str, Any]]:
     """Return what the profiler sees of a rank, whose CPU runs 5 us ahead of its GPU."""
     found: list[dict[str, Any]] = []
     gpu = {"pid": 0, "cat": "kernel"}
@@ -102,7 +118,10 @@ def run(
     group: int | None = None, replicas: int = 1, steps: int = 1,
 ) -> tuple[list[Path], dict[str, tuple[int, int]]]:  # fmt: skip
     """Write the files of a run; return them and the moments of its ops."""
-    orders = [order(rank, ranks, chunks, microbatches, group or ranks) for rank in range(ranks)]
+    orders = [
+        order(rank, ranks, chunks, microbatches, group or ranks)
+        for rank in range(ranks)
+    ]
     begun = starts(orders, ranks * chunks)
     whole = max(begun.values()) + B + 100
     files = []
@@ -127,7 +146,10 @@ def run(
 def moments(trace: Trace) -> dict[str, tuple[int, int]]:
     zero = int(trace.start.min())
     return {
-        trace.op(row): ((trace.start[row] - zero) // 1000, (trace.end[row] - zero) // 1000)
+        trace.op(row): (
+            (trace.start[row] - zero) // 1000,
+            (trace.end[row] - zero) // 1000,
+        )
         for row in range(len(trace))
     }
 
@@ -145,14 +167,22 @@ def test_calls_are_the_ops_of_the_schedule(tmp_path, form, ranks, chunks, microb
     (text,) = trace.notes.warnings[:1]
     assert "k-th call of a rank is taken for the k-th op" in text
     assert f"of {ranks} ranks" in text
-    assert (f"{chunks} chunks each, {microbatches} micro-batches" in text) == (chunks > 1)
+    assert (f"{chunks} chunks each, {microbatches} micro-batches" in text) == (
+        chunks > 1
+    )
     ((_, _, part),) = trace.parts()
-    assert Recorded.of(part).replayed == 1000 * (max(end for _, end in expected.values()))
+    assert Recorded.of(part).replayed == 1000 * (
+        max(end for _, end in expected.values())
+    )
 
 
 def test_any_size_that_megatron_runs_is_told_from_its_calls(tmp_path):
     sizes = [
-        (p, v, p * k + more) for p in (2, 3) for v in (1, 2, 3) for k in (1, 2) for more in (0, 1)
+        (p, v, p * k + more)
+        for p in (2, 3)
+        for v in (1, 2, 3)
+        for k in (1, 2)
+        for more in (0, 1)
     ]
     for number, (ranks, chunks, microbatches) in enumerate(sizes):
         if chunks > 1 and microbatches % ranks:
@@ -174,7 +204,10 @@ def test_ranks_with_the_same_calls_are_replicas_and_steps_are_the_profilers(tmp_
     trace = read_trace(files[::-1])
     assert sorted(set(trace.replica.tolist())) == [0, 1, 2]
     for step in (0, 1):
-        assert moments(trace.where((trace.step == step) & (trace.replica == 2))) == expected
+        assert (
+            moments(trace.where((trace.step == step) & (trace.replica == 2)))
+            == expected
+        )
     assert trace.sources[0].endswith("rank-0.json")
 
 
@@ -184,7 +217,12 @@ def test_names_with_ids_win(tmp_path):
     named += [annotation("PP:0F0", 30, 10), annotation("PP:0B0", 40, 20)]
     frames = [annotation(FRAMES[one["name"][4]], one["ts"] + 1, 5) for one in named]
     trace = read_trace([profile(tmp_path / "r.json", 0, [*named, *frames])])
-    assert moments(trace) == {"F0.1": (0, 10), "B0.1": (10, 30), "F0.0": (30, 40), "B0.0": (40, 60)}
+    assert moments(trace) == {
+        "F0.1": (0, 10),
+        "B0.1": (10, 30),
+        "F0.0": (30, 40),
+        "B0.0": (40, 60),
+    }
     assert not any("k-th" in text for text in trace.notes.warnings)
 
 
@@ -208,7 +246,9 @@ def without(name: str, count: int) -> Any:
 def test_ranges_on_the_gpu_count_where_no_kernel_tells_its_launch(tmp_path):
     begun = starts([order(0, 1, 1, 3, 1)], 1)
     on_cpu = events(order(0, 1, 1, 3, 1), begun, "user_annotation")
-    on_gpu = [one for one in events(order(0, 1, 1, 3, 1), begun, "gpu") if one["tid"] == 7]
+    on_gpu = [
+        one for one in events(order(0, 1, 1, 3, 1), begun, "gpu") if one["tid"] == 7
+    ]
     calls = [one for one in on_cpu if one["cat"] == "user_annotation"]
     trace = read_trace([profile(tmp_path / "a.json", 0, [*calls, *on_gpu])])
     expected = moments(read_trace([profile(tmp_path / "b.json", 0, on_gpu)]))
@@ -222,7 +262,9 @@ def test_ranges_on_the_gpu_count_where_no_kernel_tells_its_launch(tmp_path):
 @pytest.mark.parametrize("group", [2, 10])
 def test_groups_that_megatron_refuses_are_refused(group):
     """Groups smaller than the pipeline of four, and larger than the eight micro-batches."""
-    rows = {f"r{r}": "".join(op[0] for op in order(r, 4, 2, 8, group)) for r in range(4)}
+    rows = {
+        f"r{r}": "".join(op[0] for op in order(r, 4, 2, 8, group)) for r in range(4)
+    }
     with pytest.raises(InputError, match="neither 1F1B nor interleaved"):
         schedule_of(rows)
 
@@ -230,10 +272,22 @@ def test_groups_that_megatron_refuses_are_refused(group):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (without("backward_step", 1), "rank-1.json: step 0: 4 calls of forward_step and 3 of back"),
-        (lambda seen: without("forward_step", 1)(without("backward_step", 1)(seen)), "expected 4"),
-        (lambda seen: [{**one, "dur": 30} for one in seen], "expected one call at a time"),
-        (lambda seen: [*seen, annotation("PP:1F0", 0, 5)], "expected named ranges as in"),
+        (
+            without("backward_step", 1),
+            "rank-1.json: step 0: 4 calls of forward_step and 3 of back",
+        ),
+        (
+            lambda seen: without("forward_step", 1)(without("backward_step", 1)(seen)),
+            "expected 4",
+        ),
+        (
+            lambda seen: [{**one, "dur": 30} for one in seen],
+            "expected one call at a time",
+        ),
+        (
+            lambda seen: [*seen, annotation("PP:1F0", 0, 5)],
+            "expected named ranges as in",
+        ),
     ],
 )
 def test_calls_that_are_no_step_are_refused(tmp_path, change, text):
@@ -243,7 +297,9 @@ def test_calls_that_are_no_step_are_refused(tmp_path, change, text):
 
 def test_other_orders_are_refused_with_what_was_seen(tmp_path):
     files, _ = run(tmp_path, 4, 1, 8)
-    with pytest.raises(InputError, match=r"neither 1F1B .* \(4, 3, 2 forwards before") as error:
+    with pytest.raises(
+        InputError, match=r"neither 1F1B .* \(4, 3, 2 forwards before"
+    ) as error:
         read_trace(files[:3])
     assert "files of all pipeline ranks" in str(error.value)
 
@@ -254,7 +310,11 @@ def test_the_size_of_the_pipeline_is_read_where_it_is_said(tmp_path):
     group = {"pg_desc": "PIPELINE_MODEL_PARALLEL_GROUP", "pg_size": 4}
     for number, file in enumerate(files):
         data = json.loads(file.read_text())
-        about = {"rank": number, "world_size": 4, "pg_config": [{"pg_desc": "other"}, group]}
+        about = {
+            "rank": number,
+            "world_size": 4,
+            "pg_config": [{"pg_desc": "other"}, group],
+        }
         file.write_text(json.dumps({**data, "distributedInfo": about}))
     assert set(read_trace(files).stage.tolist()) == set(range(8))
     with pytest.raises(InputError, match="give the files of all 4 pipeline ranks"):

@@ -49,7 +49,9 @@ def test_a_step_without_events_is_a_program_with_assumed_waits(tmp_path):
     assert entry.exposed_wait == 20 + 10 + 20
     assert "recorded 110.0 us; the recorded order runs in 110.0 us" in notes[-1]
     assert "50.0 us are exposed" in notes[-1]
-    assert any(note.startswith("2 waits are assumed: the stream was idle") for note in notes)
+    assert any(
+        note.startswith("2 waits are assumed: the stream was idle") for note in notes
+    )
     assert "1 waits stand at the end: no kernel waits for them" in notes
 
 
@@ -192,7 +194,9 @@ def test_a_wait_behind_a_kernel_that_ends_with_its_collective_is_hidden(tmp_path
     made.kernel("a", 0, 10)
     made.kernel("b", 10, 20)
     _, _, notes = converted(tmp_path, made)
-    assert any("1 waits are assumed: the collective ended beside a kernel" in n for n in notes)
+    assert any(
+        "1 waits are assumed: the collective ended beside a kernel" in n for n in notes
+    )
 
 
 def test_events_that_contradict_the_times_are_left_out(tmp_path):
@@ -222,7 +226,9 @@ def test_a_kernel_that_still_ran_is_none_that_a_collective_waited_for(tmp_path):
     assert deps_of(instance)["all_gather_2"] == ("a_0",)
     assert [node.name for node in instance.nodes][:3] == ["a_0", "all_gather_2", "b_1"]
     assert entry.makespan == 40
-    assert any(note.startswith("1 of them began while that kernel ran") for note in notes)
+    assert any(
+        note.startswith("1 of them began while that kernel ran") for note in notes
+    )
 
 
 def test_side_streams_count_where_the_busiest_one_is_idle(tmp_path):
@@ -234,12 +240,18 @@ def test_side_streams_count_where_the_busiest_one_is_idle(tmp_path):
     made.kernel("inside", 22, 28, SIDE)
     made.collective("allreduce_", 30, 40)
     instance, entry, notes = converted(tmp_path, made)
-    lengths = {node.name: int(node.duration) for node in instance.nodes if node.kind == "compute"}
+    lengths = {
+        node.name: int(node.duration)
+        for node in instance.nodes
+        if node.kind == "compute"
+    }
     assert lengths == {"a_0": 10, "copy_1": 5, "fill_2": 2, "b_3": 10, "inside_4": 0}
     # Without events nothing says what streams share: one chain, in the recorded order.
     assert deps_of(instance)["b_3"] == ("a_0", "fill_2")
     assert entry.makespan == 37
-    assert any("streams 7, 9" in note and "(11.0 us left out)" in note for note in notes)
+    assert any(
+        "streams 7, 9" in note and "(11.0 us left out)" in note for note in notes
+    )
     made.wait(SIDE, COMM)
     instance, _, _ = converted(tmp_path, made)
     assert deps_of(instance)["b_3"] == ("a_0",)
@@ -301,7 +313,9 @@ def test_recorded_orders_run_no_longer_where_the_cpu_is_late(tmp_path, seed):
 
 
 def test_types_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(InputError, match="this step: all_gather, reduce_scatter; got") as raised:
+    with pytest.raises(
+        InputError, match="this step: all_gather, reduce_scatter; got"
+    ) as raised:
         converted(tmp_path, fsdp(events=False), None, ["all_gather", "allgather"])
     assert raised.value.field == "--prefetch"
 
@@ -322,7 +336,9 @@ def test_groups_and_bytes(tmp_path, fields, expected):
     made.collective("allreduce_", 0, 10, **fields)
     instance, _, notes = converted(tmp_path, made)
     assert (instance.nodes[0].group, instance.nodes[0].bytes) == expected
-    assert any("1 collectives have no elements or dtype" in n for n in notes) == (not expected[1])
+    assert any("1 collectives have no elements or dtype" in n for n in notes) == (
+        not expected[1]
+    )
 
 
 def test_groups_that_share_a_stream_are_one(tmp_path):
@@ -388,8 +404,16 @@ def test_events_of_other_steps_do_not_count(tmp_path):
     ("make", "step", "message"),
     [
         (two_steps, 7, "expected one of the profiled steps: 4, 5, 6; got 7"),
-        (lambda _: fsdp(events=False), 7, "expected none: the profile marks none; got 7"),
-        (lambda _: Recording(), None, "expected kernels of a GPU inside the profiled steps"),
+        (
+            lambda _: fsdp(events=False),
+            7,
+            "expected none: the profile marks none; got 7",
+        ),
+        (
+            lambda _: Recording(),
+            None,
+            "expected kernels of a GPU inside the profiled steps",
+        ),
     ],
 )
 def test_steps_that_are_not_there_are_refused(tmp_path, make, step, message):
@@ -405,7 +429,9 @@ def test_a_step_without_collectives_is_refused(tmp_path):
     begin = made.tick()
     made.kernel("b", 10, 20)
     made.step(3, begin, 9)
-    with pytest.raises(InputError, match="expected NCCL kernels in step 3, there is none"):
+    with pytest.raises(
+        InputError, match="expected NCCL kernels in step 3, there is none"
+    ):
         converted(tmp_path, made)
 
 
@@ -449,14 +475,24 @@ def test_the_command_writes_documents_that_the_others_take(tmp_path, monkeypatch
         return CliRunner().invoke(build(), arguments)
 
     fsdp(events=True).save(tmp_path / "run.json")
-    done = run("convert", "kineto-overlap", "run.json", "-o", "i.json", "--result-out", "r.json")
+    done = run(
+        "convert",
+        "kineto-overlap",
+        "run.json",
+        "-o",
+        "i.json",
+        "--result-out",
+        "r.json",
+    )
     assert done.exit_code == 0
     assert "data dependencies are not recorded" in done.stderr
     assert run("check", "i.json", "r.json").exit_code == 0
     shown = run("show", "i.json", "r.json")
     assert shown.exit_code == 0
     assert "recorded" in shown.stdout
-    assert run("optimize", "i.json", "--start", "r.json", "-t", "5", "-q").exit_code == 0
+    assert (
+        run("optimize", "i.json", "--start", "r.json", "-t", "5", "-q").exit_code == 0
+    )
     assert run("convert", "kineto-overlap", "run.json", "-o", "run.json").exit_code == 2
     assert run("convert", "kineto-overlap", "run.json", "--step", "x").exit_code == 2
     one = ["convert", "kineto-overlap", "run.json", "-o", "i.json", "--step", "3"]

@@ -61,7 +61,9 @@ def test_repeats_are_text(text, stages):
     assert list(parse_layout(text, 1).stages) == stages
 
 
-@pytest.mark.parametrize("text", ["Et*99999999999L", "E(t|)*999999L", "E()*2L", "E(t*2L", "Et)L"])
+@pytest.mark.parametrize(
+    "text", ["Et*99999999999L", "E(t|)*999999L", "E()*2L", "E(t*2L", "Et)L"]
+)
 def test_repeats_that_are_none(text):
     with pytest.raises(InputError, match="expected"):
         parse_layout(text, 1)
@@ -86,13 +88,17 @@ def test_split_backwards_where_all_layers_have_them():
     times = LayerTimes.parse({"num_microbatches": 4, "decoder": layers})
     instance = instance_of(parse_layout("Et|tL", 2), times)
     assert instance.times.backward_weight == (3, 5)
-    with pytest.raises(InputError, match="expected one entry for each of 3 layers t, got 2"):
+    with pytest.raises(
+        InputError, match="expected one entry for each of 3 layers t, got 2"
+    ):
         instance_of(parse_layout("Et|ttL", 2), times)
 
 
 class TestCommand:
     def run(self, *args):
-        return CliRunner().invoke(build(), ["convert", "megatron-layout", *map(str, args)])
+        return CliRunner().invoke(
+            build(), ["convert", "megatron-layout", *map(str, args)]
+        )
 
     def test_a_string(self):
         done = self.run("Et*2|tL", "--ranks", 2)
@@ -108,10 +114,16 @@ class TestCommand:
         options = "--ranks", 2, "--times", tmp_path / "times.json"
         done = self.run(tmp_path / "layout.txt", *options)
         assert done.exit_code == 0
-        assert json.loads(done.stdout)["times"] == {"forward": [1, 1], "backward": [2, 2]}
+        assert json.loads(done.stdout)["times"] == {
+            "forward": [1, 1],
+            "backward": [2, 2],
+        }
 
     def test_refusals(self, tmp_path):
         done = self.run("Et|tL", "--ranks", 3, "-o", tmp_path / "split.json")
         assert done.exit_code == 2
-        assert "layout: expected a multiple of 3 stages (pipeline ranks), got 2" in done.stderr
+        assert (
+            "layout: expected a multiple of 3 stages (pipeline ranks), got 2"
+            in done.stderr
+        )
         assert not (tmp_path / "split.json").exists()

@@ -39,7 +39,9 @@ def test_backwards_of_virtual_stages_begin_with_the_last_chunk(tmp_path):
         "bwd_end": [4, 6],
     }
     (tmp_path / "pp_rank_0.json").write_text(json.dumps({"1": lists}))
-    (tmp_path / "config.json").write_text(json.dumps({"pp_size": 1, "vp_size": 2, "num_mbs": 1}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"pp_size": 1, "vp_size": 2, "num_mbs": 1})
+    )
     trace = read_trace([tmp_path])
     assert [trace.op(row) for row in range(4)] == ["F0.0", "F1.0", "B1.0", "B0.0"]
     assert trace.chunk.tolist() == [0, 1, 1, 0]

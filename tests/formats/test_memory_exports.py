@@ -40,25 +40,34 @@ class TestRecomputing:
 
     def test_stages_in_mode_full_need_no_numbers(self):
         program = recomputing("full", "full", layers=(3, 2))
-        assert "--recompute-num-layers 3" in exported("megatron", program)[0].splitlines()
+        assert (
+            "--recompute-num-layers 3" in exported("megatron", program)[0].splitlines()
+        )
         program = recomputing("keep", "full", layers=(3, 2))
         refused("megatron", program, "2 of stage 0, not 0")
-        assert json.loads(exported("primus", program)[0])["recompute_layer_ids"] == "3,4"
+        assert (
+            json.loads(exported("primus", program)[0])["recompute_layer_ids"] == "3,4"
+        )
 
     @pytest.mark.parametrize("to", ["megatron", "primus"])
     def test_other_modes_and_unknown_splits_do(self, to):
-        message = (
-            r"--recompute: expected the layers .* that are recomputed: stages 0 \(half\); whole"
-        )
+        message = r"--recompute: expected the layers .* that are recomputed: stages 0 \(half\)"
         refused(to, recomputing("half", "keep", layers=(1, 1)), message)
         refused(to, recomputing("full", "keep"), r"stages 0 \(full\)")
-        text, _ = exported("primus", recomputing("half", "keep", layers=(2, 1)), recomputed=(1, 0))
+        text, _ = exported(
+            "primus", recomputing("half", "keep", layers=(2, 1)), recomputed=(1, 0)
+        )
         assert json.loads(text)["recompute_layer_ids"] == "0"
-        module, rule = recomputing("mlp", "keep", layers=(2, 1)), "primus recomputes whole layers"
+        module, rule = (
+            recomputing("mlp", "keep", layers=(2, 1)),
+            "primus recomputes whole layers",
+        )
         refused("primus", module, rule, recomputed=(1, 0))
 
     def test_a_mode_of_a_module_and_something_else_is_counted(self):
-        refused("megatron", recomputing("mlp half", "mlp half"), "whole layers are counted")
+        refused(
+            "megatron", recomputing("mlp half", "mlp half"), "whole layers are counted"
+        )
 
     @pytest.mark.parametrize("name", ["mlp", "core_attn", "mla_up_proj mlp", "mhc"])
     def test_modules_of_megatron_are_recomputed_in_every_layer(self, name):
@@ -69,16 +78,27 @@ class TestRecomputing:
             f"--recompute-modules {name}",
         ]
         assert notes == []
-        rule = f"Megatron-LM recomputes {name} of all layers and micro-batches or of none"
+        rule = (
+            f"Megatron-LM recomputes {name} of all layers and micro-batches or of none"
+        )
         counted = replace(program, layers=(2, 2))
         refused("megatron", counted, rule, recomputed=(2, 2))
         for other in ("keep", "full"):
             refused("megatron", recomputing(name, other), rule)
-            refused("megatron", recomputing(name, other, layers=(2, 2)), rule, recomputed=(2, 0))
-        layers = replace(recomputing("keep", "keep"), modes=(), layer_modes=({name: 2}, {name: 1}))
+            refused(
+                "megatron",
+                recomputing(name, other, layers=(2, 2)),
+                rule,
+                recomputed=(2, 0),
+            )
+        layers = replace(
+            recomputing("keep", "keep"), modes=(), layer_modes=({name: 2}, {name: 1})
+        )
         text = exported("megatron", replace(layers, layers=(2, 1)))[0]
         assert text.endswith(f"--recompute-modules {name}\n")
-        mixed = replace(layers, layers=(2, 2), layer_modes=({name: 2}, {name: 1, "keep": 1}))
+        mixed = replace(
+            layers, layers=(2, 2), layer_modes=({name: 2}, {name: 1, "keep": 1})
+        )
         refused("megatron", mixed, rule)
 
     @pytest.mark.parametrize("to", ["torch", "colossalai", "deepspeed", "primus"])
@@ -87,10 +107,14 @@ class TestRecomputing:
         instance = pipeline({"recompute": recompute, "capacity": 2}, devices=3)
         result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
         windows = [["keep", "keep", "full", "keep"], ["keep"] * 4, ["keep"] * 4]
-        program = replace(read_program(result), modes=tuple(map(tuple, windows)), layers=(1, 1, 1))
+        program = replace(
+            read_program(result), modes=tuple(map(tuple, windows)), layers=(1, 1, 1)
+        )
         flag = "--num-microbatches-with-partial-activation-checkpoints 2"
         notes = list(
-            notes_on_modes(program, chosen("megatron").settings(recomputed=(1, 1, 1)), "megatron")
+            notes_on_modes(
+                program, chosen("megatron").settings(recomputed=(1, 1, 1)), "megatron"
+            )
         )
         assert notes == [f"megatron: set {flag}"]
         if to == "torch":
@@ -103,7 +127,9 @@ class TestRecomputing:
         instance = pipeline({"recompute": recompute, "capacity": 1.5})
         result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
         assert "keep" in result["modes"]
-        entry = next(each for each in result["heuristics"] if each["name"] == "recompute-full")
+        entry = next(
+            each for each in result["heuristics"] if each["name"] == "recompute-full"
+        )
         assert entry["schedule"] is None
         program = read_program(result, heuristic="recompute-full")
         assert [row[0] for row in program.modes] == ["full", "full"]
@@ -117,16 +143,22 @@ class TestRecomputing:
         # Of three micro-batches in a row the first stage keeps one, as its two units allow.
         assert program.modes[0] == ("keep", "full", "full", "keep")
         program = replace(program, layers=(1, 1, 1))
-        refused("megatron", program, "expected the layers of each stage that are recomputed")
+        refused(
+            "megatron", program, "expected the layers of each stage that are recomputed"
+        )
         text, notes = exported("megatron", program, recomputed=(1, 1, 1))
         assert "--recompute-num-layers 1" in text
-        assert notes == ["megatron: set --num-microbatches-with-partial-activation-checkpoints 1"]
+        assert notes == [
+            "megatron: set --num-microbatches-with-partial-activation-checkpoints 1"
+        ]
 
     def test_orders_do_not_say_when_a_stage_recomputes(self):
         recompute = {"modes": [FULL], "decide": "stage", "place": "anytime"}
         instance = pipeline({"recompute": recompute, "capacity": 1.5})
         result = json.loads(ppsolve.optimize(instance, time_limit=5).model_dump_json())
-        with pytest.raises(InputError, match="expected a schedule: an order does not say"):
+        with pytest.raises(
+            InputError, match="expected a schedule: an order does not say"
+        ):
             read_program(result, heuristic="recompute-full")
 
 
@@ -135,7 +167,9 @@ class TestMegatronOffload:
 
     def test_all_stages(self):
         program = offloading("offload", "offload")
-        text, notes = exported("megatron", program, offload_modules=("core_attn", "attn_proj"))
+        text, notes = exported(
+            "megatron", program, offload_modules=("core_attn", "attn_proj")
+        )
         assert text.splitlines()[1:] == [
             "--fine-grained-activation-offloading",
             "--offload-modules core_attn attn_proj",
@@ -145,9 +179,13 @@ class TestMegatronOffload:
 
     def test_refusals(self):
         partly = offloading("offload", "keep")
-        refused("megatron", partly, "every stage and micro-batch, stage 1 does not .* 0$")
+        refused(
+            "megatron", partly, "every stage and micro-batch, stage 1 does not .* 0$"
+        )
         every = offloading("offload", "offload")
-        refused("megatron", every, "--offload-modules: expected the modules of Megatron-LM")
+        refused(
+            "megatron", every, "--offload-modules: expected the modules of Megatron-LM"
+        )
         for to in ("torch", "torchtitan", "colossalai", "deepspeed"):
             refused(to, every, f"stage 0 offloads, which no file for {to} can say")
 
@@ -160,13 +198,17 @@ class TestPrimusOffload:
         text, notes = exported("primus", program)
         found = json.loads(text)
         assert found["offload"] is True
-        assert notes == ["primus: set offload_ops to the ops whose activations are copied out"]
+        assert notes == [
+            "primus: set offload_ops to the ops whose activations are copied out"
+        ]
         for nodes in found["table"]:
             for number in range(4):
                 own = [n for n in nodes if (n["mini_batch"], n["chunk"]) == (number, 0)]
                 kinds = [n["func_type"] for n in own if len(n["func_type"]) == 1]
                 assert kinds == ["F", "O", "R", "B", "W"]
-            flags = {(n["chunk"], str(n["args"])) for n in nodes if n["func_type"] == "F"}
+            flags = {
+                (n["chunk"], str(n["args"])) for n in nodes if n["func_type"] == "F"
+            }
             assert flags == {(0, "{'should_offload': True}"), (1, "None")}
 
     def test_one_stage_of_two(self):
@@ -178,13 +220,25 @@ class TestPrimusOffload:
     def test_refusals(self):
         message = "offloads the first chunk of each rank .*, this is stage"
         refused("primus", offloading("keep", "offload"), f"{message} 1")
-        refused("primus", offloading("offload", "keep", "keep", "offload", **V), f"{message} 3")
-        refused("primus", offloading("offload", "keep", "offload", "keep", **V), f"{message} 2")
+        refused(
+            "primus",
+            offloading("offload", "keep", "keep", "offload", **V),
+            f"{message} 3",
+        )
+        refused(
+            "primus",
+            offloading("offload", "keep", "offload", "keep", **V),
+            f"{message} 2",
+        )
         program = offloading("offload", "offload", "keep", "keep", **V)
-        refused("primus", replace(program, copies={}), r"a schedule with copies \(O, L\)")
+        refused(
+            "primus", replace(program, copies={}), r"a schedule with copies \(O, L\)"
+        )
         pair = Overlap(Action(2, "F", 3), Action(1, "B", 0))
         paired = replace(program, rows=((*program.rows[0], pair), *program.rows[1:]))
-        with pytest.raises(InputError, match=r"beside combined groups such as \(2F3;1B0\)"):
+        with pytest.raises(
+            InputError, match=r"beside combined groups such as \(2F3;1B0\)"
+        ):
             _refuse_offloading(paired, is_v=True)
 
 
@@ -199,7 +253,10 @@ def rank_with(*copies: tuple[str, int, int]) -> dict[Any, Any]:
     ]
     rows = read_program({"schedule": {"ops": document[:4]}}).rows
     found = _copies(document, rows)
-    return {str(action): "".join(copy.kind for copy in each) for action, each in found.items()}
+    return {
+        str(action): "".join(copy.kind for copy in each)
+        for action, each in found.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -234,12 +291,19 @@ def offloaded(seed: int) -> dict[str, Any]:
         decide = "microbatch" if is_open else ["offload"] * stages
         offload = {"amount": 0.75, "out": out, "back": back, "decide": decide}
         links = {"links": [[0, 1]]} if draw.random() < 0.5 else {}
-        memory = {"offload": {**offload, "duplex": draw.random() < 0.5, **links}, "capacity": 2}
+        memory = {
+            "offload": {**offload, "duplex": draw.random() < 0.5, **links},
+            "capacity": 2,
+        }
         placement = {"placement": "vshape"} if folded else {}
-        instance = pipeline(memory, devices, draw.randint(3, 8), times=times, **placement)
+        instance = pipeline(
+            memory, devices, draw.randint(3, 8), times=times, **placement
+        )
         heuristic = draw.choice(OPEN if is_open else GIVEN)
         entry = ppsolve.simulate(instance, heuristic).model_dump(mode="json")
-        if entry["status"] == "feasible" and any(op["kind"] == "O" for op in _ops_in(entry)):
+        if entry["status"] == "feasible" and any(
+            op["kind"] == "O" for op in _ops_in(entry)
+        ):
             return {"instance": instance, **entry}
 
 
@@ -272,7 +336,9 @@ def test_memory_holds_and_nothing_waits_where_copies_stand(seed):
 
 def test_copies_are_renumbered_with_their_micro_batches():
     program = offloading("offload", "offload", "keep", "keep", **V)
-    rows = tuple(tuple(step.renumbered([1, 0, 2, 3]) for step in row) for row in program.rows)
+    rows = tuple(
+        tuple(step.renumbered([1, 0, 2, 3]) for step in row) for row in program.rows
+    )
     copies = {
         action.renumbered([1, 0, 2, 3]): tuple(c.renumbered([1, 0, 2, 3]) for c in each)
         for action, each in program.copies.items()
@@ -292,13 +358,20 @@ def test_megatron_recomputes_all_layers_of_all_stages_without_their_number():
         memory={
             "activation": 1,
             "capacity": 1.5,
-            "recompute": {"modes": [{"name": "full", "time": 1, "held": 0.1}], "decide": "all"},
+            "recompute": {
+                "modes": [{"name": "full", "time": 1, "held": 0.1}],
+                "decide": "all",
+            },
         },
     )
     found = ppsolve.optimize(instance, runtime="megatron", time_limit=5)
     assert set(found.modes) == {"full"}
     program = read_program(found.model_dump(mode="json"))
-    flags = chosen("megatron").files(program, chosen("megatron").settings(), Path("-"))[Path("-")]
+    flags = chosen("megatron").files(program, chosen("megatron").settings(), Path("-"))[
+        Path("-")
+    ]
     assert "--recompute-granularity full\n--recompute-method uniform\n" in flags
     assert "--recompute-num-layers 1\n" in flags
-    assert list(notes_on_modes(program, chosen("megatron").settings(), "megatron")) == []
+    assert (
+        list(notes_on_modes(program, chosen("megatron").settings(), "megatron")) == []
+    )

@@ -37,7 +37,12 @@ def read_back(found: dict[str, Any]) -> list[dict[str, int]]:
             select = lists["select_recompute"][chunk][stage] - full
             comm = lists["select_comm_recompute"][chunk][stage] - full
             both = min(select, comm)
-            counts = {"full": full, "both": both, "select": select - both, "comm": comm - both}
+            counts = {
+                "full": full,
+                "both": both,
+                "select": select - both,
+                "comm": comm - both,
+            }
             counts["keep"] = even + offset - sum(counts.values())
             stages.append({name: count for name, count in counts.items() if count})
     return stages
@@ -76,7 +81,9 @@ class TestMindFormers:
         if chunks == 1:
             return simulated("1f1b", ppsolve.PipelineInstance.parse(shape))
         looped = {"placement": "interleaved", "stages_per_device": chunks}
-        return simulated("interleaved-1f1b", ppsolve.PipelineInstance.parse({**shape, **looped}))
+        return simulated(
+            "interleaved-1f1b", ppsolve.PipelineInstance.parse({**shape, **looped})
+        )
 
     @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
     def test_answers_of_sapp_come_back(self, path):
@@ -84,17 +91,32 @@ class TestMindFormers:
         assert answers
         for ranks, chunks, stages in answers:
             layers = tuple(sum(stage.values()) for stage in stages)
-            program = replace(self.order(ranks, chunks), layers=layers, layer_modes=tuple(stages))
-            mixed = [s for s, stage in enumerate(stages) if {"select", "comm"} <= stage.keys()]
+            program = replace(
+                self.order(ranks, chunks), layers=layers, layer_modes=tuple(stages)
+            )
+            mixed = [
+                s
+                for s, stage in enumerate(stages)
+                if {"select", "comm"} <= stage.keys()
+            ]
             if mixed:
-                refused("mindformers", program, f"stage {mixed[0]} has layers of select and others")
+                refused(
+                    "mindformers",
+                    program,
+                    f"stage {mixed[0]} has layers of select and others",
+                )
                 continue
             found = json.loads(exported("mindformers", program)[0])
             assert read_back(found) == stages
 
     def test_small_lists_by_hand(self):
         # 7 layers on 2 ranks with 2 chunks: 1 each and 3 more.
-        stages = ({"full": 1, "keep": 1}, {"select": 2, "both": 1}, {"comm": 1}, {"keep": 1})
+        stages = (
+            {"full": 1, "keep": 1},
+            {"select": 2, "both": 1},
+            {"comm": 1},
+            {"keep": 1},
+        )
         program = replace(self.order(2, 2), layers=(2, 3, 1, 1), layer_modes=stages)
         assert json.loads(exported("mindformers", program)[0]) == {
             "parallel_config": {"pipeline_stage": 2, "micro_batch_num": 2},
@@ -128,7 +150,10 @@ class TestMindFormers:
         result = json.loads(ppsolve.optimize(instance, time_limit=1).model_dump_json())
         assert any("full" in stage for stage in result["layers"])
         program = read_program(result)
-        assert read_back(json.loads(exported("mindformers", program)[0])) == result["layers"]
+        assert (
+            read_back(json.loads(exported("mindformers", program)[0]))
+            == result["layers"]
+        )
         recomputed = [stage.get("full", 0) for stage in result["layers"]]
         table = json.loads(exported("primus", program)[0])
         ids = list(map(int, table["recompute_layer_ids"].split(",")))
@@ -144,12 +169,20 @@ class TestMindFormers:
     def test_refusals(self):
         plain = replace(self.order(2, 1), layers=(3, 2))
         refused("mindformers", self.order(2, 1), "needs the layers of each stage")
-        refused("mindformers", plain, "expected the 5 layers of the split, got 4", model="EttL")
+        refused(
+            "mindformers",
+            plain,
+            "expected the 5 layers of the split, got 4",
+            model="EttL",
+        )
 
     def test_layers_that_it_does_not_share_out(self):
         plain = replace(self.order(2, 1), layers=(3, 3))
         refused(
-            "mindformers", plain, r'shares out decoder layers t.* stage 1 has "tmL"', model="EtttmL"
+            "mindformers",
+            plain,
+            r'shares out decoder layers t.* stage 1 has "tmL"',
+            model="EtttmL",
         )
         late = replace(self.order(2, 1), layers=(0, 3))
         refused("mindformers", late, 'stage 0 has ""', model="EtL")
@@ -161,7 +194,9 @@ class TestMindFormers:
             'has both, comm, full, keep, select, stage 0 "mlp"',
         )
         both = replace(
-            self.order(2, 1), layers=(3, 2), layer_modes=({"select": 1, "comm": 2}, {"keep": 2})
+            self.order(2, 1),
+            layers=(3, 2),
+            layer_modes=({"select": 1, "comm": 2}, {"keep": 2}),
         )
         refused("mindformers", both, "stage 0 has layers of select and others of comm")
         other = replace(recomputing("full", "keep", heuristic="gpipe"), layers=(1, 1))
@@ -169,12 +204,22 @@ class TestMindFormers:
         looped = {"placement": "interleaved", "stages_per_device": 2, "microbatches": 3}
         odd = recomputing("full", *["keep"] * 3, heuristic="looped-bfs", **looped)
         refused(
-            "mindformers", replace(odd, layers=(1,) * 4), "a multiple of 2 micro-batches, got 3"
+            "mindformers",
+            replace(odd, layers=(1,) * 4),
+            "a multiple of 2 micro-batches, got 3",
         )
         looped["microbatches"] = 4
         other = recomputing("full", *["keep"] * 3, heuristic="looped-bfs", **looped)
-        refused("mindformers", replace(other, layers=(1,) * 4), "interleaved 1F1B in groups of 2")
+        refused(
+            "mindformers",
+            replace(other, layers=(1,) * 4),
+            "interleaved 1F1B in groups of 2",
+        )
         folded = recomputing("full", *["keep"] * 3, **V)
-        refused("mindformers", replace(folded, layers=(1,) * 4), r"V placement \(vshape\)")
+        refused(
+            "mindformers", replace(folded, layers=(1,) * 4), r"V placement \(vshape\)"
+        )
         offloaded = replace(offloading("offload", "keep"), layers=(1, 1))
-        refused("mindformers", offloaded, "stage 0 offloads, which no file for mindformers")
+        refused(
+            "mindformers", offloaded, "stage 0 offloads, which no file for mindformers"
+        )

@@ -29,7 +29,9 @@ def write(folder: Path, data: Any, name: str = "graph.json") -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(build(), ["convert", "overlap-graph", *map(str, arguments)])
+    return CliRunner().invoke(
+        build(), ["convert", "overlap-graph", *map(str, arguments)]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,15 +83,27 @@ def test_extra_fields_are_left_out_with_a_warning(tmp_path: Path) -> None:
         ([GRAPH], "expected an object, got a list of 1"),
         ({"name": "x"}, "nodes: this field is required"),
         ({**GRAPH, "unit": 3}, "unit: expected a text, got 3"),
-        ({**GRAPH, "time_unit": "us"}, "unit: expected either unit or time_unit, got both"),
+        (
+            {**GRAPH, "time_unit": "us"},
+            "unit: expected either unit or time_unit, got both",
+        ),
         ({"nodes": [7]}, "nodes[0]: expected an object, got 7"),
         ({"nodes": [{**KERNEL, "kind": "copy"}]}, "nodes[0].kind: "),
-        ({"nodes": [{**KERNEL, "duration": -1}]}, "nodes[0].duration: expected a number >= 0"),
+        (
+            {"nodes": [{**KERNEL, "duration": -1}]},
+            "nodes[0].duration: expected a number >= 0",
+        ),
         ({"nodes": [KERNEL, KERNEL]}, 'nodes[1].name: the name "k" is there twice'),
         ({"nodes": [{**KERNEL, "deps": ["j"]}]}, 'nodes[0].deps[0]: unknown node "j"'),
         ({"nodes": [GATHER, KERNEL, WAIT]}, 'nodes[0].deps[0]: "g" depends on "k"'),
-        ({"nodes": [KERNEL, GATHER]}, 'expected one wait for the collective "g", got 0'),
-        ({"nodes": [KERNEL, {**WAIT, "deps": []}]}, "nodes[1].deps: expected exactly one"),
+        (
+            {"nodes": [KERNEL, GATHER]},
+            'expected one wait for the collective "g", got 0',
+        ),
+        (
+            {"nodes": [KERNEL, {**WAIT, "deps": []}]},
+            "nodes[1].deps: expected exactly one",
+        ),
         ("{", "not valid JSON"),
     ],
 )

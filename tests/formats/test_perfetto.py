@@ -46,7 +46,9 @@ def test_every_rule_of_the_format(name):
     problem, events = one.schedule.problem, events_of(one)
     by_phase = Counter(event["ph"] for event in events)
     seats = sum(
-        len(problem.resources_of(op)) for op in range(problem.num_ops) if problem.duration[op]
+        len(problem.resources_of(op))
+        for op in range(problem.num_ops)
+        if problem.duration[op]
     )
     assert by_phase["X"] == seats
 
@@ -100,7 +102,9 @@ def test_two_schedules_are_two_groups_of_processes():
     pipeline = ppsolve.PipelineInstance(
         num_devices=2, num_microbatches=2, times={"forward": 1, "backward": 2}
     )
-    events = events_of(shown(pipeline, "gpipe", "recorded"), shown(pipeline, "1f1b", "optimal"))
+    events = events_of(
+        shown(pipeline, "gpipe", "recorded"), shown(pipeline, "1f1b", "optimal")
+    )
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     expected = [
         "recorded: device 0",
@@ -109,10 +113,13 @@ def test_two_schedules_are_two_groups_of_processes():
         "optimal: device 1",
     ]
     assert names == expected
-    order = [e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"]
+    order = [
+        e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"
+    ]
     assert order == sorted(order)
     ids = [
-        {e["bind_id"] for e in events if e["pid"] // 1000 == g and "bind_id" in e} for g in (0, 1)
+        {e["bind_id"] for e in events if e["pid"] // 1000 == g and "bind_id" in e}
+        for g in (0, 1)
     ]
     assert ids[0] and ids[1] and not ids[0] & ids[1]
 
@@ -122,7 +129,10 @@ def test_two_schedules_are_two_groups_of_processes():
 )
 def test_times_are_microseconds(unit, first):
     pipeline = ppsolve.PipelineInstance(
-        num_devices=1, num_microbatches=1, time_unit=unit, times={"forward": 0.5, "backward": 1}
+        num_devices=1,
+        num_microbatches=1,
+        time_unit=unit,
+        times={"forward": 0.5, "backward": 1},
     )
     forward = next(e for e in events_of(shown(pipeline, "gpipe")) if e["ph"] == "X")
     assert forward["dur"] == first

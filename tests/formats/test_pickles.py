@@ -42,7 +42,10 @@ NUMPY_TIMELINE = {
     "cov_kron_A:a": np.array([[1, 3, 5], [2, 4, 6]], dtype="u1").T,
     "cov_kron_B:a": ((np.uint8(1), np.float32(2.25)), (np.float64(0.1), 2**100)),
     "inv_kron_A:a": np.arange(12).reshape(3, 4)[:, 1:3],
-    "inv_kron_B:a": [(np.uint64(2**64 - 1), np.uint64(2**64 - 1)), [np.int16(-7), np.int8(-1)]],
+    "inv_kron_B:a": [
+        (np.uint64(2**64 - 1), np.uint64(2**64 - 1)),
+        [np.int16(-7), np.int8(-1)],
+    ],
     "sync_kron_A:ä€\\": [],
 }
 PLAIN_TIMELINE = {
@@ -76,7 +79,9 @@ def one_line(text: str) -> str:
     return text.removeprefix("node0.pickle: ")
 
 
-@pytest.mark.parametrize("path", sorted(CASES.glob("*/*.pickle")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(CASES.glob("*/*.pickle")), ids=lambda path: path.stem
+)
 def test_measured_timelines_are_read_as_they_are(path: Path) -> None:
     data = path.read_bytes()
     assert load(data) == pickle.loads(data)
@@ -100,7 +105,9 @@ def test_names_of_numpy_1_and_2_say_the_same(protocol: int) -> None:
         data = without_frames(data)
         for module in (b".multiarray", b".numeric"):
             for one, other in ((new, old), (old, new)):
-                renamed = data.replace(short_text(one + module), short_text(other + module))
+                renamed = data.replace(
+                    short_text(one + module), short_text(other + module)
+                )
                 assert load(renamed) == PLAIN_TIMELINE
     else:
         assert load(data.replace(new, old)) == PLAIN_TIMELINE
@@ -112,7 +119,9 @@ def without_frames(data: bytes) -> bytes:
     return data[:start] + data[start + 9 :]
 
 
-@pytest.mark.parametrize("code", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+@pytest.mark.parametrize(
+    "code", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]
+)
 @pytest.mark.parametrize("order", "<>")
 def test_every_dtype_in_both_byte_orders(code: str, order: str) -> None:
     array = np.array([[1, 2], [3, 100]], dtype=order + code)
@@ -159,8 +168,18 @@ def test_there_are_enough_kinds() -> None:
 
 
 DEEP = {
-    *("nested in a pair", "laughs by doubling", "key that is deep", "state that is deep"),
-    *("name that is deep", "nested tuples", "key that is deep, in DICT", "shape that is deep"),
+    *(
+        "nested in a pair",
+        "laughs by doubling",
+        "key that is deep",
+        "state that is deep",
+    ),
+    *(
+        "name that is deep",
+        "nested tuples",
+        "key that is deep, in DICT",
+        "shape that is deep",
+    ),
 }
 """Bombs of a second or two each, of which a like one is always tried."""
 
@@ -175,7 +194,9 @@ LARGE = {
 @pytest.mark.parametrize(
     "kind", first(len(HOSTILE) - len(DEEP), sorted(HOSTILE, key=DEEP.__contains__))
 )
-def test_hostile_pickles_are_refused(kind: str, watched: Callable[[bytes], str]) -> None:
+def test_hostile_pickles_are_refused(
+    kind: str, watched: Callable[[bytes], str]
+) -> None:
     data, message = HOSTILE[kind]
     text = watched(data)
     assert message in one_line(text)
@@ -201,13 +222,17 @@ def test_a_list_that_holds_itself() -> None:
         pickle.dumps({"a": loop})
     )
     loop.append(loop)
-    assert "a[0]: expected a number, got a list of 2" in refusal(pickle.dumps({"a": loop}))
+    assert "a[0]: expected a number, got a list of 2" in refusal(
+        pickle.dumps({"a": loop})
+    )
 
 
 def test_a_dict_that_holds_itself() -> None:
     loop: dict[str, Any] = {}
     loop["a"] = loop
-    assert "a: expected a list of (start, end), got a dict" in refusal(pickle.dumps(loop))
+    assert "a: expected a list of (start, end), got a dict" in refusal(
+        pickle.dumps(loop)
+    )
 
 
 def test_a_label_twice() -> None:
@@ -233,7 +258,17 @@ def test_only_these_names_are_known() -> None:
         "_codecs.encode",
     }
     assert not any(callable(maker) for maker in NAMES.values())
-    never = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"}
+    never = {
+        "INST",
+        "OBJ",
+        "NEWOBJ",
+        "NEWOBJ_EX",
+        "EXT1",
+        "EXT2",
+        "EXT4",
+        "PERSID",
+        "BINPERSID",
+    }
     assert not never & ALLOWED
 
 
@@ -248,7 +283,9 @@ def test_the_unpickler_has_no_other_powers() -> None:
 @pytest.mark.parametrize("kind", [*NAMED, *hostile_pickles.OPCODES, *POWERS])
 def test_the_unpickler_runs_nothing_without_the_scan(kind: str, watched: Any) -> None:
     data, _ = HOSTILE[kind]
-    assert "accepted" not in watched(data, lambda data: as_timeline(Inert(io.BytesIO(data)).load()))
+    assert "accepted" not in watched(
+        data, lambda data: as_timeline(Inert(io.BytesIO(data)).load())
+    )
 
 
 def test_giants_are_not_converted_where_python_sets_no_limit() -> None:
@@ -311,13 +348,18 @@ def test_mutations_are_read_or_refused(seed: int) -> None:
             assert str(error).isprintable()
             continue
         assert found
-        assert all(type(label) is str and type(pairs) is list for label, pairs in found.items())
+        assert all(
+            type(label) is str and type(pairs) is list for label, pairs in found.items()
+        )
         assert all(len(pair) == 2 for pairs in found.values() for pair in pairs)
 
 
 # Schedules.
 
-SCHEDULE = [[["-- start --", "call_forward", "-- end --"], []], [["cov_kron_A:a"], ["x:up_pipe"]]]
+SCHEDULE = [
+    [["-- start --", "call_forward", "-- end --"], []],
+    [["cov_kron_A:a"], ["x:up_pipe"]],
+]
 
 
 def test_schedule_comes_back() -> None:
@@ -343,7 +385,9 @@ def test_files_of_all_kinds(tmp_path: Path) -> None:
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "pipe.pickle"
     os.mkfifo(path)
-    with pytest.raises(InputError, match="expected a file, or a pipe that somebody writes to"):
+    with pytest.raises(
+        InputError, match="expected a file, or a pipe that somebody writes to"
+    ):
         read_pickle_file(path)
     with pytest.raises(InputError, match="expected a file or a pipe, this is a device"):
         read_pickle_file("/dev/zero")

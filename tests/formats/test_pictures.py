@@ -81,7 +81,14 @@ def test_a_graph_is_shown_too(run):
 
 def test_results_beside_each_other_keep_their_names(run):
     solved(run, "tiny")
-    args = ("--heuristic", "gpipe", "--beside", "tiny.result.json", "--beside", "two.json")
+    args = (
+        "--heuristic",
+        "gpipe",
+        "--beside",
+        "tiny.result.json",
+        "--beside",
+        "two.json",
+    )
     found = events(run("export", "tiny.result.json", "--to", "perfetto", *args))
     names = [name.split(":")[0] for name in processes(found)]
     assert names[::2] == ["gpipe", "1f1b", "schedule"]
@@ -133,7 +140,9 @@ def test_a_refusal_is_one_line_and_writes_nothing(run, tmp_path, args, message):
 
 @pytest.mark.parametrize("orders", [5, [5], [["0F0", "0F0"]], [["x"]]])
 def test_odd_orders_are_refused(run, tmp_path, orders):
-    (tmp_path / "odd.json").write_text(json.dumps({"name": "x", "status": "y", "orders": orders}))
+    (tmp_path / "odd.json").write_text(
+        json.dumps({"name": "x", "status": "y", "orders": orders})
+    )
     done = run("export", "odd.json", "--to", "perfetto", "--instance", "tiny.json")
     assert done.exit_code == 2
     assert done.stderr.startswith("error: odd.json: ")
@@ -141,4 +150,7 @@ def test_odd_orders_are_refused(run, tmp_path, orders):
 
 def test_only_viewers_show_several(run):
     done = run("export", "two.json", "--to", "torch", "--beside", "two.json")
-    assert (done.exit_code, done.stderr) == (2, "error: --beside: expected --to perfetto\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: --beside: expected --to perfetto\n",
+    )

@@ -54,7 +54,8 @@ def write(folder: Path, timelines: dict[str, Any]) -> Path:
 def run_of(tmp_path: Path, *changes: dict[str, Any]) -> Path:
     """Write a run with these changes of node 0, 1, ..."""
     return write(
-        tmp_path / "run", {f"r_node{k}_timeline.pickle": change for k, change in enumerate(changes)}
+        tmp_path / "run",
+        {f"r_node{k}_timeline.pickle": change for k, change in enumerate(changes)},
     )
 
 
@@ -88,7 +89,9 @@ def test_cases_by_pickle_itself(folder: Path) -> None:
         json.loads((folder / "expected.json").read_text(encoding="utf-8"))["nodes"]
     )
     assert [warning.split(": ", 1)[1] for warning in warnings] == (
-        ["its first op starts 10000 ns before node 0's first forward: is its clock ahead?"]
+        [
+            "its first op starts 10000 ns before node 0's first forward: is its clock ahead?"
+        ]
         if "clock" in folder.name
         else []
     )
@@ -106,7 +109,9 @@ def test_two_comes_before_ten(tmp_path: Path) -> None:
     instance, warnings = convert(write(tmp_path / "run", changes))
     assert warnings == []
     assert instance.timelines is not None
-    assert [timeline["inv_kron_A:m"][0][0] for timeline in instance.timelines] == list(range(12))
+    assert [timeline["inv_kron_A:m"][0][0] for timeline in instance.timelines] == list(
+        range(12)
+    )
     assert sorted(["a10b2", "a2b10", "a2b2", "b1"], key=human_key) == [
         "a2b2",
         "a2b10",
@@ -253,7 +258,10 @@ def test_unknown_labels_are_not_in_the_instance(tmp_path: Path) -> None:
     ("numbers", "message"),
     [
         ((0, 1, 3), "nodes seem to be missing: there are 0, 1, 3"),
-        ((1, 2), "nodes seem to be missing: there are 1, 2; node 1 is taken for node 0"),
+        (
+            (1, 2),
+            "nodes seem to be missing: there are 1, 2; node 1 is taken for node 0",
+        ),
         (
             (0, 2),
             "nodes seem to be missing: there are 0, 2, but no sync with replicas was recorded",
@@ -261,7 +269,9 @@ def test_unknown_labels_are_not_in_the_instance(tmp_path: Path) -> None:
     ],
 )
 def test_missing_nodes(tmp_path: Path, numbers: tuple[int, ...], message: str) -> None:
-    folder = write(tmp_path / "run", {f"r_node{k}_timeline.pickle": {} for k in numbers})
+    folder = write(
+        tmp_path / "run", {f"r_node{k}_timeline.pickle": {} for k in numbers}
+    )
     assert convert(*folder.iterdir())[1] == [message]
 
 
@@ -282,7 +292,9 @@ def test_hidden_files_and_schedules_are_left(tmp_path: Path) -> None:
     (folder / "sub.pickle").mkdir()
     instance, warnings = convert(folder)
     assert instance.num_devices == 2
-    assert warnings == [f"{folder}: hidden files are not read: ._r_node0_timeline.pickle"]
+    assert warnings == [
+        f"{folder}: hidden files are not read: ._r_node0_timeline.pickle"
+    ]
 
 
 # Errors, on the command line: one line, exit code 2, nothing written.
@@ -299,7 +311,9 @@ def refused(folder: Path, *arguments: str | Path) -> str:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert not list(folder.glob("*out.json*"))
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
+    lines = [
+        line for line in result.stderr.splitlines() if not line.startswith("warning: ")
+    ]
     assert len(lines) == 1
     return lines[0].removeprefix("error: ")
 
@@ -337,7 +351,10 @@ def test_without_consent(tmp_path: Path) -> None:
     [
         ({"call_forward": []}, "call_forward: expected forwards of node 0"),
         ({"call_backward": None}, "call_backward: expected backwards of node 0"),
-        ({"call_backward": [(None, None)]}, "call_backward: expected backwards of node 0"),
+        (
+            {"call_backward": [(None, None)]},
+            "call_backward: expected backwards of node 0",
+        ),
         (
             {"inv_kron_A:m": [(1, 2), (310, 300)]},
             "inv_kron_A:m[1]: expected an end at or after the start 310, got 300",
@@ -346,7 +363,10 @@ def test_without_consent(tmp_path: Path) -> None:
             {"inv_kron_A:m": [(300, None)]},
             "inv_kron_A:m[0]: expected two numbers or (None, None), got one None",
         ),
-        ({"inv_kron_A:m": [(300, "x")]}, 'inv_kron_A:m[0]: expected a number, got the text "x"'),
+        (
+            {"inv_kron_A:m": [(300, "x")]},
+            'inv_kron_A:m[0]: expected a number, got the text "x"',
+        ),
         ({"inv_kron_A:m": [(0, 10**20)]}, "expected at most 1E+19"),
     ],
 )
@@ -364,9 +384,15 @@ def test_timelines_that_cannot_be_used(
     [
         (b"", "expected a pickle, the file is empty"),
         (b'{"a": 1}', "not a valid pickle: no opcode is 0x7b, at byte 0"),
-        (pickle.dumps({}), "expected a dict of lists of (start, end), the dict is empty"),
+        (
+            pickle.dumps({}),
+            "expected a dict of lists of (start, end), the dict is empty",
+        ),
         (pickle.dumps(NODE)[:-9], "(truncated?)"),
-        (b"cos\nsystem\n(Vtouch canary\ntR.", "the pickle names os.system; only numbers"),
+        (
+            b"cos\nsystem\n(Vtouch canary\ntR.",
+            "the pickle names os.system; only numbers",
+        ),
     ],
 )
 def test_files_that_are_no_timelines(tmp_path: Path, data: bytes, message: str) -> None:
@@ -384,7 +410,10 @@ def test_no_files(tmp_path: Path) -> None:
     wanted = f"{folder}: expected a folder with timelines named *.pickle, there is none"
     assert refused(tmp_path, folder, "--allow-pickle") == wanted
     (folder / ".a_node0_timeline.pickle").write_bytes(b"x")
-    assert refused(tmp_path, folder, "--allow-pickle") == wanted + " (1 hidden: name it to read it)"
+    assert (
+        refused(tmp_path, folder, "--allow-pickle")
+        == wanted + " (1 hidden: name it to read it)"
+    )
     assert "no such file" in refused(tmp_path, tmp_path / "no.pickle", "--allow-pickle")
     assert "<stdin>: expected files" in refused(tmp_path, "-", "--allow-pickle")
     with pytest.raises(InputError, match="expected at least one timeline pickle"):
@@ -394,8 +423,13 @@ def test_no_files(tmp_path: Path) -> None:
 def test_a_file_twice(tmp_path: Path) -> None:
     folder = run_of(tmp_path, {}, {})
     first = folder / "r_node0_timeline.pickle"
-    assert refused(tmp_path, first, first, "--allow-pickle") == f"{first}: this file is there twice"
-    assert "this file is there twice" in refused(tmp_path, folder, first, "--allow-pickle")
+    assert (
+        refused(tmp_path, first, first, "--allow-pickle")
+        == f"{first}: this file is there twice"
+    )
+    assert "this file is there twice" in refused(
+        tmp_path, folder, first, "--allow-pickle"
+    )
     link = tmp_path / "s_node5_timeline.pickle"
     link.symlink_to(first)
     assert f"twice, also as {first}" in refused(tmp_path, first, link, "--allow-pickle")

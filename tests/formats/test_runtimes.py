@@ -24,7 +24,9 @@ FUSED = {"forward": 1, "backward": 2}
 SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 
 
-def program(heuristic, devices, microbatches, *, group_size=None, layers=None, **fields):
+def program(
+    heuristic, devices, microbatches, *, group_size=None, layers=None, **fields
+):
     shape = {"num_devices": devices, "num_microbatches": microbatches}
     instance = PipelineInstance.parse({"times": FUSED, **shape, **fields})
     entry = simulate(instance, heuristic, group_size=group_size).model_dump(mode="json")
@@ -33,7 +35,12 @@ def program(heuristic, devices, microbatches, *, group_size=None, layers=None, *
 
 def planned(made, **chosen):
     """Return a program of two stages as a plan would choose it, with three and four layers."""
-    given = {"request": "tiny", "layers_per_stage": (3, 4), "microbatch_size": 1, **chosen}
+    given = {
+        "request": "tiny",
+        "layers_per_stage": (3, 4),
+        "microbatch_size": 1,
+        **chosen,
+    }
     instance = made.instance.model_copy(update={"plan": PlanOrigin(**given)})
     return replace(made, instance=instance, layers=(3, 4))
 
@@ -61,11 +68,17 @@ class TestMegatron:
     @pytest.mark.parametrize("devices", [1, 2, 4])
     def test_1f1b(self, devices, microbatches):
         made = program("1f1b", devices, microbatches)
-        assert written("megatron", made) == f"--pipeline-model-parallel-size {devices}\n"
+        assert (
+            written("megatron", made) == f"--pipeline-model-parallel-size {devices}\n"
+        )
 
-    @pytest.mark.parametrize(("microbatches", "group"), [(4, 4), (8, 4), (8, 8), (11, 7), (9, 5)])
+    @pytest.mark.parametrize(
+        ("microbatches", "group"), [(4, 4), (8, 4), (8, 8), (11, 7), (9, 5)]
+    )
     def test_interleaved(self, microbatches, group):
-        made = program("interleaved-1f1b", 4, microbatches, group_size=group, **looped(3))
+        made = program(
+            "interleaved-1f1b", 4, microbatches, group_size=group, **looped(3)
+        )
         assert written("megatron", made).splitlines() == [
             "--pipeline-model-parallel-size 4",
             f"--microbatch-group-size-per-virtual-pipeline-stage {group}",
@@ -74,10 +87,14 @@ class TestMegatron:
 
     def test_groups_that_it_does_not_run(self):
         made = program("interleaved-1f1b", 3, 7, group_size=3, **looped(2))
-        refused("megatron", made, "groups of 3 to 7 micro-batches, the last one not below 3")
+        refused(
+            "megatron", made, "groups of 3 to 7 micro-batches, the last one not below 3"
+        )
 
     def test_other_orders_are_refused_by_their_first_op(self):
-        refused("megatron", program("gpipe", 2, 3), "rank 0 runs 0F2 at place 2, not 0B0")
+        refused(
+            "megatron", program("gpipe", 2, 3), "rank 0 runs 0F2 at place 2, not 0B0"
+        )
         made = program("looped-bfs", 2, 4, **looped(2))
         refused("megatron", made, "rank 0 runs 2F3 at place 7, not 2B0")
 
@@ -94,16 +111,22 @@ class TestMegatron:
 
     def test_the_split_is_a_layout(self):
         made = program("1f1b", 2, 3, layers=(3, 2))
-        assert '--num-layers 5\n--pipeline-model-parallel-layout "Et*3|t*2L"' in written(
-            "megatron", made
+        assert (
+            '--num-layers 5\n--pipeline-model-parallel-layout "Et*3|t*2L"'
+            in written("megatron", made)
         )
         text = written("megatron", made, model="Et*3L").splitlines()
-        assert text[1:] == ["--num-layers 3", '--pipeline-model-parallel-layout "Et*2|tL"']
+        assert text[1:] == [
+            "--num-layers 3",
+            '--pipeline-model-parallel-layout "Et*2|tL"',
+        ]
         assert parse_layout("Et*2|tL", 2, num_layers=3).layers_per_stage == (2, 1)
 
     def test_a_split_that_is_none(self):
         made = program("1f1b", 2, 3, layers=(3, 2))
-        refused("megatron", made, "expected the 5 layers of the split, got 4", model="Ett,L")
+        refused(
+            "megatron", made, "expected the 5 layers of the split, got 4", model="Ett,L"
+        )
         hint = "got 7; embedding and loss count: with 5 decoder layers give 4,3"
         refused("torchtitan", made, hint, model="Et*5L")
         short = program("1f1b", 2, 3, layers=(5,))
@@ -117,7 +140,11 @@ class TestMegatron:
             "--micro-batch-size 2",
             "--global-batch-size 24",
         ]
-        more = {"rank_order": "stages_first", "tensor_parallel": 8, "recompute": "selective"}
+        more = {
+            "rank_order": "stages_first",
+            "tensor_parallel": 8,
+            "recompute": "selective",
+        }
         made = planned(program("1f1b", 2, 3), replicas=2, **more)
         assert written("megatron", made).splitlines()[3:] == [
             "--tensor-model-parallel-size 8",
@@ -129,16 +156,24 @@ class TestMegatron:
 
     def test_the_layers_of_a_plan_have_its_names(self):
         made = planned(program("1f1b", 2, 3), model="Et*5L")
-        assert '--num-layers 5\n--pipeline-model-parallel-layout "Et*2|t*3L"' in written(
-            "megatron", made
+        assert (
+            '--num-layers 5\n--pipeline-model-parallel-layout "Et*2|t*3L"'
+            in written("megatron", made)
         )
-        refused("megatron", made, "expected the 7 layers of the split, got 9", model="Et*7L")
+        refused(
+            "megatron", made, "expected the 7 layers of the split, got 9", model="Et*7L"
+        )
         other = replace(made, layers=(2, 2))
         assert "--num-layers 4" in written("megatron", other)
 
     @pytest.mark.parametrize(
         ("layers", "counts", "most"),
-        [((3, 3), (2, 2), 2), ((3, 1), (2, 1), 2), ((3, 2), (3, 2), 3), ((3, 0), (1, 0), 1)],
+        [
+            ((3, 3), (2, 2), 2),
+            ((3, 1), (2, 1), 2),
+            ((3, 2), (3, 2), 3),
+            ((3, 0), (1, 0), 1),
+        ],
     )
     def test_recomputed_layers_are_one_number(self, layers, counts, most):
         # A stage with fewer layers recomputes all that it has.
@@ -163,9 +198,16 @@ class TestMegatron:
     @pytest.mark.parametrize("runtime", ["megatron", "primus"])
     def test_recomputed_layers_that_are_not_there(self, runtime):
         made = program("1f1b", 2, 3, layers=(3, 2))
-        refused(runtime, made, "at most the 2 decoder layers of stage 1, got 3", recomputed=(3, 3))
+        refused(
+            runtime,
+            made,
+            "at most the 2 decoder layers of stage 1, got 3",
+            recomputed=(3, 3),
+        )
         refused(runtime, made, "expected 2 stages, got 1 numbers", recomputed=(3,))
-        refused(runtime, made, "the 2 decoder layers of stage 0, got 3", "EttmL", (3, 0))
+        refused(
+            runtime, made, "the 2 decoder layers of stage 0, got 3", "EttmL", (3, 0)
+        )
         unknown = program("1f1b", 2, 3)
         refused(runtime, unknown, "needs the layers of each stage", recomputed=(1, 1))
 
@@ -183,7 +225,9 @@ class TestDeepSpeed:
 
     def test_refusals(self):
         refused("deepspeed", program("1f1b", 2, 4), "needs the layers of each stage")
-        refused("deepspeed", program("gpipe", 2, 4), "DeepSpeed runs 1F1B; rank 0 runs 0F2")
+        refused(
+            "deepspeed", program("gpipe", 2, 4), "DeepSpeed runs 1F1B; rank 0 runs 0F2"
+        )
         made = program("interleaved-1f1b", 2, 4, **looped(2))
         refused("deepspeed", made, "one stage per rank, stage 2 is on rank 0")
 
@@ -197,7 +241,9 @@ class TestTorchtitan:
         return {str(name): text for name, text in files.items()}
 
     def test_three_files_that_agree(self):
-        made = program("zbv", 2, 4, times=SPLIT, placement="vshape", layers=(2, 1, 1, 2))
+        made = program(
+            "zbv", 2, 4, times=SPLIT, placement="vshape", layers=(2, 1, 1, 2)
+        )
         files = self.files(made)
         assert list(files) == ["run.py", "run.csv", "run.toml"]
         found: dict = {}
@@ -226,7 +272,9 @@ class TestTorchtitan:
         assert sorted(self.files(made, path)) == ["run.csv", "run.py", "run.toml"]
 
     def test_the_choices_of_a_plan(self):
-        made = planned(program("1f1b", 2, 3), microbatch_size=2, tensor_parallel=4, model="Et*5L")
+        made = planned(
+            program("1f1b", 2, 3), microbatch_size=2, tensor_parallel=4, model="Et*5L"
+        )
         old = tomllib.loads(self.files(made)["run.toml"])
         assert old["training"]["local_batch_size"] == 6
         assert old["parallelism"]["tensor_parallel_degree"] == 4
@@ -240,7 +288,9 @@ class TestTorchtitan:
 
     def test_refusals(self):
         made = program("1f1b", 2, 4, layers=(3, 1))
-        with pytest.raises(InputError, match="expected a file: there are three of them"):
+        with pytest.raises(
+            InputError, match="expected a file: there are three of them"
+        ):
             self.files(made, "-")
         with pytest.raises(InputError, match="torchtitan has no layer m"):
             self.files(made, model="Et,m,L")
@@ -265,18 +315,30 @@ class TestColossalAI:
                 taken[key] += 1
             kinds = [f"{node['type']}{node['chunk']}" for node in nodes]
             # The turn on the last rank is local, and nothing comes before rank 0.
-            assert kinds.count("SEND_FORWARD0") == (0 if rank == devices - 1 else 2 * devices)
+            assert kinds.count("SEND_FORWARD0") == (
+                0 if rank == devices - 1 else 2 * devices
+            )
             assert kinds.count("RECV_FORWARD0") == (0 if rank == 0 else 2 * devices)
             assert kinds.count("SEND_FORWARD1") == (0 if rank == 0 else 2 * devices)
-            assert kinds.count("SEND_BACKWARD1") == (0 if rank == devices - 1 else 2 * devices)
+            assert kinds.count("SEND_BACKWARD1") == (
+                0 if rank == devices - 1 else 2 * devices
+            )
 
     def test_refusals(self):
         made = program("1f1b", 2, 4)
         refused("colossalai", made, "which makes 4 stages, got 2")
-        refused("colossalai", program("interleaved-1f1b", 2, 4, **looped(2)), "stage 2 is on rank")
+        refused(
+            "colossalai",
+            program("interleaved-1f1b", 2, 4, **looped(2)),
+            "stage 2 is on rank",
+        )
         whole = program("looped-bfs", 2, 4, placement="vshape")
         refused("colossalai", whole, "ColossalAI runs I and W apart, it has no 3B3")
-        refused("colossalai", read_program(FOLDED), "needs a multiple of 2 micro-batches, got 1")
+        refused(
+            "colossalai",
+            read_program(FOLDED),
+            "needs a multiple of 2 micro-batches, got 1",
+        )
         rows = "0F0 1F0 1I0 0I0 0F1 1F1 1I1 0I1 1W1 0W0 0W1 1W0"
         refused("colossalai", read_program(schedule(rows)), "1W1 comes before 1W0")
 
@@ -310,24 +372,50 @@ class TestPrimus:
                 other = args["send_to_chunk" if is_send else "recv_from_chunk"]
                 chunks = (node["chunk"], other) if is_send else (other, node["chunk"])
                 kind = ends.get(node["func_type"], node["func_type"])
-                key = kind, node["mini_batch"], args["from_pp_rank"], args["to_pp_rank"], chunks
+                key = (
+                    kind,
+                    node["mini_batch"],
+                    args["from_pp_rank"],
+                    args["to_pp_rank"],
+                    chunks,
+                )
                 pairs.setdefault(key, []).append(node["func_type"])
         stages = 2 * found["vpp_size"]
         assert len(pairs) == 2 * (stages - 1) * 4
-        assert all(sorted(pair)[0][0] == "R" and len(pair) == 2 for pair in pairs.values())
+        assert all(
+            sorted(pair)[0][0] == "R" and len(pair) == 2 for pair in pairs.values()
+        )
 
     def test_neighbours_on_one_rank(self):
         nodes = self.table(read_program(FOLDED))["table"][1]
-        assert [node["func_type"] for node in nodes[:6]] == ["RF", "F", "SF", "RF", "F", "SF"]
-        assert nodes[2]["args"] == {"from_pp_rank": 1, "to_pp_rank": 1, "send_to_chunk": 1}
-        assert nodes[3]["args"] == {"from_pp_rank": 1, "to_pp_rank": 1, "recv_from_chunk": 0}
+        assert [node["func_type"] for node in nodes[:6]] == [
+            "RF",
+            "F",
+            "SF",
+            "RF",
+            "F",
+            "SF",
+        ]
+        assert nodes[2]["args"] == {
+            "from_pp_rank": 1,
+            "to_pp_rank": 1,
+            "send_to_chunk": 1,
+        }
+        assert nodes[3]["args"] == {
+            "from_pp_rank": 1,
+            "to_pp_rank": 1,
+            "recv_from_chunk": 0,
+        }
 
     def test_recomputed_layers_have_numbers(self):
         # Decoder layers count over all stages; the first ones of a stage are recomputed.
         made = program("1f1b", 3, 4, layers=(2, 3, 1))
         found = json.loads(written("primus", made, recomputed=(1, 2, 0)))
         assert found["recompute_layer_ids"] == "0,2,3"
-        assert (found["recompute_granularity"], found["recompute_method"]) == ("full", None)
+        assert (found["recompute_granularity"], found["recompute_method"]) == (
+            "full",
+            None,
+        )
         assert "recompute_layer_ids" not in self.table(made)
 
     def test_a_plan_recomputes_attention(self):
@@ -342,7 +430,11 @@ class TestPrimus:
 
     def test_data_are_taken_in_the_order_of_forwards(self):
         rows = "0F1 0F0 . . 0B0 0B1", ". . 1F0 1B0 1F1 1B1"
-        refused("primus", read_program(schedule(*rows)), "on the first stage .* 0F1 is forward")
+        refused(
+            "primus",
+            read_program(schedule(*rows)),
+            "on the first stage .* 0F1 is forward",
+        )
 
     def test_refusals(self):
         wave = program("looped-bfs", 2, 4, placement="wave", stages_per_device=3)
@@ -385,14 +477,18 @@ def test_what_a_file_leaves_out_is_told():
         told = [f"{name}: not in the file, set by hand: {left}"] if left else []
         assert list(chosen(name).unsaid(made)) == told
     (line,) = chosen("megatron").unsaid(program("1f1b", 2, 3))
-    assert line == "megatron: the layers of each stage are not known; --layers says them"
+    assert (
+        line == "megatron: the layers of each stage are not known; --layers says them"
+    )
     assert list(chosen("torch").unsaid(program("1f1b", 2, 3))) == []
 
 
 def test_formats_belong_to_runtimes():
     with pytest.raises(InputError, match='megatron has no format "compute_comms"'):
         chosen("megatron").settings("compute_comms")
-    with pytest.raises(InputError, match="--recompute: expected --to megatron or primus"):
+    with pytest.raises(
+        InputError, match="--recompute: expected --to megatron or primus"
+    ):
         chosen("torch").settings(recomputed=(1, 1))
     with pytest.raises(InputError, match="expected --to torch --format compute_comms"):
         chosen("torch").settings(fsdp=True)
@@ -408,7 +504,10 @@ EVERY = (
 )
 CANNOT = {
     "torch": ("the split of layers",),
-    "torchtitan": ("other placements than linear, interleaved and vshape", "sends and receives"),
+    "torchtitan": (
+        "other placements than linear, interleaved and vshape",
+        "sends and receives",
+    ),
     "megatron": (
         "other orders than 1F1B and interleaved 1F1B in groups",
         "split backwards",
@@ -431,7 +530,11 @@ CANNOT = {
         "together",
         "the split of layers (flags of Megatron-LM say it)",
     ),
-    "deepspeed": ("other orders than 1F1B", "split backwards", "other placements than linear"),
+    "deepspeed": (
+        "other orders than 1F1B",
+        "split backwards",
+        "other placements than linear",
+    ),
     "mindformers": (
         "other orders than 1F1B and interleaved 1F1B in groups of as many micro-batches as ranks",
         "split backwards",
@@ -453,5 +556,7 @@ def test_the_page_lists_what_each_runtime_cannot_say():
 
 
 def test_our_own_form_has_the_plan():
-    found = json.loads(written("json", planned(program("1f1b", 2, 3), microbatch_size=2)))
+    found = json.loads(
+        written("json", planned(program("1f1b", 2, 3), microbatch_size=2))
+    )
     assert PlanOrigin.parse(found["plan"]).microbatch_size == 2

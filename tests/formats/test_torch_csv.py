@@ -72,7 +72,9 @@ def test_every_order_comes_back_to_the_same_bytes(case, tmp_path):
     with_comms = torch_csv(program, "compute_comms", shards=True)
     file.write_text(with_comms)
     assert check_csv(file, instance) == []
-    assert torch_csv(converted(file, instance), "compute_comms", shards=True) == with_comms
+    assert (
+        torch_csv(converted(file, instance), "compute_comms", shards=True) == with_comms
+    )
 
 
 @pytest.mark.parametrize("case", LOWERED, ids=case_id)
@@ -86,10 +88,18 @@ def test_times_are_those_of_the_order(tmp_path):
     file = tmp_path / "order.csv"
     file.write_text("0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1\n")
     instance = PipelineInstance.parse(
-        {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+        {
+            "num_devices": 2,
+            "num_microbatches": 2,
+            "times": {"forward": 1, "backward": 2},
+        }
     )
     entry, excess = convert_torch_csv(file, instance)
-    assert (entry.name, entry.status, entry.kind) == ("torch-csv", "feasible", "pipeline")
+    assert (entry.name, entry.status, entry.kind) == (
+        "torch-csv",
+        "feasible",
+        "pipeline",
+    )
     # 0F0 1F0 1B0 1F1 1B1 0B1 one after the other; nothing shorter is possible.
     assert (entry.value, excess) == (9, 0)
     assert entry.orders == [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
@@ -98,7 +108,11 @@ def test_times_are_those_of_the_order(tmp_path):
 def test_too_little_memory_is_reported(tmp_path):
     file = tmp_path / "order.csv"
     file.write_text("0F0,0F1,0B0,0B1\n")
-    data = {"num_devices": 1, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
+    data = {
+        "num_devices": 1,
+        "num_microbatches": 2,
+        "times": {"forward": 1, "backward": 2},
+    }
     tight = PipelineInstance.parse({**data, "memory": {"capacity": 1, "activation": 1}})
     entry, _ = convert_torch_csv(file, tight)
     assert entry.status is HeuristicStatus.INFEASIBLE
@@ -142,9 +156,15 @@ BROKEN = {
     "needless": [GOOD[0] + ",0SEND_B0", GOOD[1]],
     "send": [GOOD[0].replace("0F1,0SEND_F1", "0SEND_F1,0F1"), GOOD[1]],
     "receive": [GOOD[0].replace("0RECV_B0,0B0", "0B0,0RECV_B0"), GOOD[1]],
-    "receive-order": [GOOD[0], GOOD[1].replace("1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0")],
+    "receive-order": [
+        GOOD[0],
+        GOOD[1].replace("1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0"),
+    ],
     "reduce-grad": [GOOD[0].replace(",0REDUCE_GRAD", ""), GOOD[1]],
-    "shard": ["0UNSHARD," + GOOD[0].replace("0RECV_B1,", "0RECV_B1,0RESHARD,"), GOOD[1]],
+    "shard": [
+        "0UNSHARD," + GOOD[0].replace("0RECV_B1,", "0RECV_B1,0RESHARD,"),
+        GOOD[1],
+    ],
     # Rank 1 sends its first gradient before it takes the second input, which rank 0 sends first.
     "deadlock": [
         "0F0,0SEND_F0,0F1,0RECV_B0,0B0,0SEND_F1,0RECV_B1,0B1,0REDUCE_GRAD",
@@ -199,7 +219,9 @@ def swapped_receives(rows: Rows, rng: random.Random) -> set[str]:
     word = rng.choice(["RECV_F", "RECV_B"])
     row = any_row(rows, rng, word, 2)
     stage = rng.choice([cell.split("RECV")[0] for cell in cells(row, word)])
-    one, two = rng.sample([i for i, cell in enumerate(row) if cell.startswith(f"{stage}{word}")], 2)
+    one, two = rng.sample(
+        [i for i, cell in enumerate(row) if cell.startswith(f"{stage}{word}")], 2
+    )
     row[one], row[two] = row[two], row[one]
     return {"receive-order", "receive"}
 
@@ -223,7 +245,9 @@ def early_send(rows: Rows, rng: random.Random) -> set[str]:
     word = rng.choice(["SEND_F", "SEND_B"])
     row = any_row(rows, rng, word)
     send = rng.choice(places(row, word))
-    makers = [row[send].replace(word, kind) for kind in ("F" if word == "SEND_F" else "BI")]
+    makers = [
+        row[send].replace(word, kind) for kind in ("F" if word == "SEND_F" else "BI")
+    ]
     op = next(i for i, cell in enumerate(row) if cell in makers)
     row.insert(rng.randint(0, op), row.pop(send))
     return {"send"}
@@ -240,7 +264,9 @@ def late_receive(rows: Rows, rng: random.Random) -> set[str]:
     word = rng.choice(["RECV_F", "RECV_B"])
     row = any_row(rows, rng, word)
     receive = rng.choice(places(row, word))
-    users = [row[receive].replace(word, kind) for kind in ("F" if word == "RECV_F" else "BI")]
+    users = [
+        row[receive].replace(word, kind) for kind in ("F" if word == "RECV_F" else "BI")
+    ]
     op = next(i for i, cell in enumerate(row) if cell in users)
     row.insert(rng.randint(op, len(row)), row.pop(receive))
     return {"receive"}
@@ -265,7 +291,9 @@ CORRUPTIONS: list[Corruption] = [
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS)
-def test_corrupted_files_are_refused_by_the_rule(corrupt: Corruption, tmp_path: Path) -> None:
+def test_corrupted_files_are_refused_by_the_rule(
+    corrupt: Corruption, tmp_path: Path
+) -> None:
     rng = random.Random(corrupt.__name__)
     file = tmp_path / "order.csv"
     several = [
@@ -291,11 +319,15 @@ UNEQUAL = {
 }
 
 
-def exported(instance: PipelineInstance, folder: Path, replica: int | None = None) -> Path:
+def exported(
+    instance: PipelineInstance, folder: Path, replica: int | None = None
+) -> Path:
     """Write the files of the optimum and return that of the data order."""
     result = ppsolve.optimize(instance, time_limit=20)
     assert result.status == "OPTIMAL"
-    program = read_program(json.loads(result.model_dump_json()), instance, replica=replica)
+    program = read_program(
+        json.loads(result.model_dump_json()), instance, replica=replica
+    )
     program = in_data_order(program, may_permute=True)
     (folder / "order.csv").write_text(torch_csv(program, "compute_comms"))
     (folder / "data.json").write_text(json.dumps(list(program.microbatches)))
@@ -336,7 +368,9 @@ def test_the_file_of_a_replica_is_read_by_its_data_order(tmp_path: Path) -> None
         ("[0, 1", "JSON"),
     ],
 )
-def test_what_is_no_data_order_is_refused(text: str, words: str, tmp_path: Path) -> None:
+def test_what_is_no_data_order_is_refused(
+    text: str, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "data.json"
     path.write_text(text)
     with pytest.raises(InputError, match=words) as caught:

@@ -66,10 +66,19 @@ REFUSED = {
         schedule("0F0 0F1 . 0B0 1F1 1B1 0B1", ". 1F0 1B0"),
         "placement: 1F0 is on rank 1 and 1F1 on rank 0; a stage lives on one rank",
     ),
-    "an empty rank": (schedule("0F0 0B0", "", "1F0 1B0"), "placement: rank 1 has no op"),
-    "a lost op": (schedule("0F0 . . 0B0", ". 1F0"), r"missing: 1B0 \(or 1I0 and 1W0\) is missing"),
+    "an empty rank": (
+        schedule("0F0 0B0", "", "1F0 1B0"),
+        "placement: rank 1 has no op",
+    ),
+    "a lost op": (
+        schedule("0F0 . . 0B0", ". 1F0"),
+        r"missing: 1B0 \(or 1I0 and 1W0\) is missing",
+    ),
     "a lost W": (schedule("0F0 0I0"), "missing: 0W0 is missing, 0I0 is there"),
-    "both kinds of backward": (schedule("0F0 0B0 0I0"), "twice: 0B0 is a whole backward"),
+    "both kinds of backward": (
+        schedule("0F0 0B0 0I0"),
+        "twice: 0B0 is a whole backward",
+    ),
     "a W before its I": (schedule("0F0 0W0 0I0"), "precedence: 0W0 stands before 0I0"),
     "waiting for each other": (
         schedule("0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"),
@@ -79,7 +88,10 @@ REFUSED = {
         {"schedule": {"ops": 2 * schedule("0F0 0B0")["schedule"]["ops"]}},
         "twice: 0F0 is there more than once",
     ),
-    "an op in pieces": (schedule("0F0 0F1 0F0 0F1 0B0 0B1"), "0F0 runs in 2 pieces with others"),
+    "an op in pieces": (
+        schedule("0F0 0F1 0F0 0F1 0B0 0B1"),
+        "0F0 runs in 2 pieces with others",
+    ),
 }
 
 
@@ -104,7 +116,9 @@ class TestDataOrder:
     """The last stage must run micro-batches in order; alike ones may be renumbered."""
 
     def test_renumbering_is_not_done_unasked(self):
-        with pytest.raises(InputError, match="data-order: 1F1 is forward number 0 of the last"):
+        with pytest.raises(
+            InputError, match="data-order: 1F1 is forward number 0 of the last"
+        ):
             in_data_order(read_program(SWAPPED), may_permute=False)
 
     def test_renumbering_is_reported(self):
@@ -129,25 +143,39 @@ class TestDataOrder:
 
 
 def test_a_schedule_is_checked_on_its_instance():
-    with pytest.raises(InputError, match=r"duration: F0\.0 runs from 0 us to 1 us, it takes 2 us"):
+    with pytest.raises(
+        InputError, match=r"duration: F0\.0 runs from 0 us to 1 us, it takes 2 us"
+    ):
         read_program(TWO_RANKS, pipeline(times={"forward": 2, "backward": 1}))
 
 
 def test_a_result_carries_its_pipeline():
-    fields = {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 2, "backward": 1}}
+    fields = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 2, "backward": 1},
+    }
     carried = {"kind": "pipeline", "instance_document": {"kind": "pipeline", **fields}}
     with pytest.raises(InputError, match=r"duration: F0\.0 runs"):
         read_program({**TWO_RANKS, **carried})
     made = read_program(
-        {**carried, "orders": [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]}
+        {
+            **carried,
+            "orders": [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]],
+        }
     )
     # 0F0, 1F0, 1B0, 1F1 one after the other.
     assert made.ends[Action(1, "F", 1)] == 7
 
 
 def test_orders_must_be_those_of_the_schedule():
-    data = {**TWO_RANKS, "orders": [["0F1", "0F0", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]}
-    with pytest.raises(InputError, match=r"orders\[0\]: the schedule ends 0F0 before 0F1"):
+    data = {
+        **TWO_RANKS,
+        "orders": [["0F1", "0F0", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]],
+    }
+    with pytest.raises(
+        InputError, match=r"orders\[0\]: the schedule ends 0F0 before 0F1"
+    ):
         read_program(data)
 
 
@@ -157,14 +185,25 @@ def test_a_full_backward_ends_with_its_weight_gradient():
 
 
 def test_an_infeasible_heuristic_is_refused():
-    data = {**TWO_RANKS, "status": "infeasible", "reason": "memory: device 0 is too full"}
+    data = {
+        **TWO_RANKS,
+        "status": "infeasible",
+        "reason": "memory: device 0 is too full",
+    }
     with pytest.raises(InputError, match="breaks a rule: memory: device 0 is too full"):
         read_program(data)
 
 
 def test_ops_of_no_length_pass_the_stages_in_order():
     ops = [
-        {"kind": kind, "stage": stage, "device": 0, "microbatch": 0, "start": 5, "end": 5}
+        {
+            "kind": kind,
+            "stage": stage,
+            "device": 0,
+            "microbatch": 0,
+            "start": 5,
+            "end": 5,
+        }
         for kind in "FIW"
         for stage in range(3)
     ]
@@ -185,15 +224,21 @@ def test_pipelines_with_collectives_have_orders_of_whole_ops():
     inside = {"forward": {"segments": 2, "allreduce": 1}, "backward": {"allreduce": 1}}
     instance = pipeline(collectives=inside)
     entry = simulate(instance, "1f1b").model_dump(mode="json")
-    assert torch_csv(read_program(entry, instance)) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    assert (
+        torch_csv(read_program(entry, instance)) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    )
     alone = read_program({"orders": entry["orders"]}, instance)
     assert alone.ends == read_program(entry, instance).ends
 
 
 def test_results_of_other_kinds_are_refused():
-    with pytest.raises(InputError, match='expected the result of a pipeline, got the text "kfac"'):
+    with pytest.raises(
+        InputError, match='expected the result of a pipeline, got the text "kfac"'
+    ):
         read_program({**TWO_RANKS, "kind": "kfac"})
-    with pytest.raises(InputError, match="expected the result of a pipeline, got an object"):
+    with pytest.raises(
+        InputError, match="expected the result of a pipeline, got an object"
+    ):
         read_program({**TWO_RANKS, "kind": {"": 0}})
 
 
@@ -235,7 +280,12 @@ SHAPES = [
 def test_no_schedule_waits_for_ever(shape, latency, tmp_path):
     """Whatever the order, every rule of the communications holds."""
     times = {"forward": 3, "backward_input": 4, "backward_weight": 2}
-    fields = {"num_devices": 3, "num_microbatches": 5, "times": times, "p2p": {"latency": latency}}
+    fields = {
+        "num_devices": 3,
+        "num_microbatches": 5,
+        "times": times,
+        "p2p": {"latency": latency},
+    }
     instance = pipeline(**fields, **shape)
     found = 0
     for name in (name for name, each in all_heuristics().items() if not each.is_search):

@@ -26,7 +26,9 @@ CASES = {
 
 def rows_of(case):
     program = read_program({"orders": case["orders"]})
-    return [line.split(",") for line in torch_csv(program, "compute_comms").splitlines()]
+    return [
+        line.split(",") for line in torch_csv(program, "compute_comms").splitlines()
+    ]
 
 
 def is_right(rows, case):
@@ -72,7 +74,11 @@ def mutated(rows, rng):
 @pytest.mark.parametrize("key", CASES, ids=str)
 def test_what_is_accepted_is_right(key, tmp_path):
     case = CASES[key]
-    rng, file, instance = random.Random(str(key)), tmp_path / "order.csv", pipeline(case)
+    rng, file, instance = (
+        random.Random(str(key)),
+        tmp_path / "order.csv",
+        pipeline(case),
+    )
     rows = rows_of(case)
     assert is_right(rows, case)
     for _ in range(60):

@@ -41,7 +41,9 @@ output_file: picture.png
 
 def write(tmp_path: Path, content: Any, name: str = "config.json") -> Path:
     path = tmp_path / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    path.write_text(
+        content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+    )
     return path
 
 
@@ -71,7 +73,9 @@ def test_yaml_says_the_same(tmp_path: Path, name: str) -> None:
 
 
 def test_short_list_is_continued_and_long_one_cut(tmp_path: Path) -> None:
-    path = write(tmp_path, {**CONFIG, "forward_times": [4, 7], "backward_times": [1, 2, 3, 4, 5]})
+    path = write(
+        tmp_path, {**CONFIG, "forward_times": [4, 7], "backward_times": [1, 2, 3, 4, 5]}
+    )
     instance, warnings = convert_visualizer(path)
     assert instance.times.forward == (4, 7, 7)
     assert instance.times.backward == (1, 2, 3)
@@ -97,16 +101,37 @@ def test_standard_input_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     ("change", "message"),
     [
         ({"num_stages": None}, "num_stages: input should be a valid integer, got null"),
-        ({"num_stages": 0}, "num_stages: input should be greater than or equal to 1, got 0"),
+        (
+            {"num_stages": 0},
+            "num_stages: input should be greater than or equal to 1, got 0",
+        ),
         ({"num_stages": 2.5}, "num_stages: expected a whole number, got 2.5"),
-        ({"num_batches": "8"}, 'num_batches: expected a whole number, got the text "8"'),
-        ({"forward_times": 3}, "forward_times: expected a list with one time per stage, got 3"),
-        ({"forward_times": []}, "forward_times: expected at least one time, the list is empty"),
-        ({"forward_times": [1, -2]}, "forward_times[1]: expected a number >= 0, got -2"),
-        ({"backward_times": [1, "x"]}, 'backward_times[1]: expected a number, got the text "x"'),
+        (
+            {"num_batches": "8"},
+            'num_batches: expected a whole number, got the text "8"',
+        ),
+        (
+            {"forward_times": 3},
+            "forward_times: expected a list with one time per stage, got 3",
+        ),
+        (
+            {"forward_times": []},
+            "forward_times: expected at least one time, the list is empty",
+        ),
+        (
+            {"forward_times": [1, -2]},
+            "forward_times[1]: expected a number >= 0, got -2",
+        ),
+        (
+            {"backward_times": [1, "x"]},
+            'backward_times[1]: expected a number, got the text "x"',
+        ),
         ({"p2p_time": [1]}, "p2p_time: expected a number, got a list of 1"),
         ({"p2p_time": float("nan")}, "p2p_time: expected a finite number, got NaN"),
-        ({"forward_time": 1}, 'unknown field "forward_time"; did you mean "forward_times"?'),
+        (
+            {"forward_time": 1},
+            'unknown field "forward_time"; did you mean "forward_times"?',
+        ),
     ],
 )
 def test_wrong_fields(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -117,7 +142,9 @@ def test_wrong_fields(tmp_path: Path, change: dict[str, Any], message: str) -> N
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["num_stages", "num_batches", "forward_times", "backward_times"])
+@pytest.mark.parametrize(
+    "field", ["num_stages", "num_batches", "forward_times", "backward_times"]
+)
 def test_required_fields(tmp_path: Path, field: str) -> None:
     config = {key: value for key, value in CONFIG.items() if key != field}
     with pytest.raises(InputError, match=f"{field}: this field is required"):
@@ -131,11 +158,23 @@ def test_required_fields(tmp_path: Path, field: str) -> None:
         ("a.json", "[1]", "expected an object, got a list of 1"),
         ("a.yaml", "", "expected an object, got null"),
         ("a.yaml", "a: [1, 2", "not valid YAML: line"),
-        ("a.yaml", "a: !!python/object/apply:os.getcwd []", "not valid YAML: line 1, column 4"),
-        ("a.yaml", "num_stages: 1\nnum_stages: 2", 'the field "num_stages" is there twice'),
+        (
+            "a.yaml",
+            "a: !!python/object/apply:os.getcwd []",
+            "not valid YAML: line 1, column 4",
+        ),
+        (
+            "a.yaml",
+            "num_stages: 1\nnum_stages: 2",
+            'the field "num_stages" is there twice',
+        ),
         ("a.yaml", "b: &b {c: 1}\na:\n  <<: *b", 'merge keys ("<<") are not supported'),
         ("a.yaml", "a: 2000-13-41", "not usable YAML: "),
-        ("a.yaml", "[" * 51 + "]" * 51, "not usable YAML: nested deeper than 50 levels"),
+        (
+            "a.yaml",
+            "[" * 51 + "]" * 51,
+            "not usable YAML: nested deeper than 50 levels",
+        ),
         # Newer libraries stop by themselves before ours would.
         ("a.yaml", "[" * 400_000 + "]" * 400_000, "YAML: "),
         ("a.yaml", "# " + "x" * 1_000_001, "at most 1000000 characters of YAML"),
@@ -157,14 +196,18 @@ def test_yaml_without_pyyaml_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(InputError, match=r"pip install 'ppsolve\[yaml\]', or convert the file"):
+    with pytest.raises(
+        InputError, match=r"pip install 'ppsolve\[yaml\]', or convert the file"
+    ):
         convert_visualizer(write(tmp_path, YAML, "a.yml"))
 
 
 def test_command_writes_the_file_and_warns(tmp_path: Path) -> None:
     target = tmp_path / "instance.json"
     path = write(tmp_path, {**CONFIG, "forward_times": [4]})
-    result = CliRunner().invoke(build(), ["convert", "visualizer", str(path), "-o", str(target)])
+    result = CliRunner().invoke(
+        build(), ["convert", "visualizer", str(path), "-o", str(target)]
+    )
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "warning: " in result.stderr

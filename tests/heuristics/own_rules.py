@@ -25,9 +25,15 @@ def all_forwards_first(instance: Any) -> list[list[str]]:
 
 def one_after_the_other(p: ppsolve.Problem) -> Any:
     """Run one op at a time, as they wait for each other; begin late."""
-    start, waiting, now = np.zeros(p.num_ops, dtype=np.int64), set(range(p.num_ops)), 100
+    start, waiting, now = (
+        np.zeros(p.num_ops, dtype=np.int64),
+        set(range(p.num_ops)),
+        100,
+    )
     while waiting:
-        blocked = {b for a, b in zip(p.before, p.after, strict=True) if int(a) in waiting}
+        blocked = {
+            b for a, b in zip(p.before, p.after, strict=True) if int(a) in waiting
+        }
         for op in sorted(waiting - blocked):
             start[op], now = now, now + int(p.duration[op] + p.lag.max(initial=0))
             waiting.remove(op)

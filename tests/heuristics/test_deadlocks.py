@@ -21,7 +21,9 @@ from tests.small import at, holding, op, small
 
 
 def rule_of(problem: Problem) -> PriorityRule:
-    return PriorityRule(np.arange(problem.num_ops), np.zeros(problem.num_ops, dtype=np.bool_))
+    return PriorityRule(
+        np.arange(problem.num_ops), np.zeros(problem.num_ops, dtype=np.bool_)
+    )
 
 
 def full_pools() -> Problem:
@@ -57,9 +59,20 @@ def test_ops_that_wait_for_each_other_are_named_in_turn() -> None:
 
 def test_what_leads_to_an_early_pin_is_urgent() -> None:
     """Of 1 + 2 + 3 + 4 + 5 ticks and pins up to 9 the horizon is 24."""
-    ops = [op("a", 1, "r"), op("p", 2, "s", start=9), op("b", 3, "r"), op("q", 4, "s", start=4)]
+    ops = [
+        op("a", 1, "r"),
+        op("p", 2, "s", start=9),
+        op("b", 3, "r"),
+        op("q", 4, "s", start=4),
+    ]
     problem = small([*ops, op("c", 5, "r")], [("a", "p"), ("b", "q")])
-    assert tails(problem).tolist() == [1 + 2 + 24 - 9, 2 + 24 - 9, 3 + 4 + 24 - 4, 4 + 24 - 4, 5]
+    assert tails(problem).tolist() == [
+        1 + 2 + 24 - 9,
+        2 + 24 - 9,
+        3 + 4 + 24 - 4,
+        4 + 24 - 4,
+        5,
+    ]
     assert longest_tail(problem).tolist() == [2, 3, 0, 1, 4]
 
 
@@ -68,7 +81,11 @@ def test_ops_of_no_stage_are_one_group() -> None:
     assert RuleBook(problem).num_groups == 1
 
 
-def test_justification_helps_where_ops_of_no_length_use_a_pool_within_its_room() -> None:
-    problem = small([op("a", 2, "r"), holding("z", 0, 1, "s")], [("z", "a")], capacity=1)
+def test_justification_helps_where_ops_of_no_length_use_a_pool_within_its_room() -> (
+    None
+):
+    problem = small(
+        [op("a", 2, "r"), holding("z", 0, 1, "s")], [("z", "a")], capacity=1
+    )
     found = Justifier(problem).improve(at(problem, 5, 3), 1)
     assert (found.value, check_schedule(problem, found)) == (2, [])

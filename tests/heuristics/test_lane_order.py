@@ -14,7 +14,9 @@ from tests.small import holding, op, small
 def test_excess_of_a_forward_does_not_end_its_lane() -> None:
     memory = {"capacity": 9, "activation": 1, "forward_peak": 2}
     shape = {"num_devices": 1, "num_microbatches": 2, "memory": memory}
-    problem = lower_pipeline(PipelineInstance(**shape, times={"forward": 2, "backward": 3}))
+    problem = lower_pipeline(
+        PipelineInstance(**shape, times={"forward": 2, "backward": 3})
+    )
     (lane,) = Lanes(problem).each
     assert problem.op_names(lane.acquire) == ["F0.0", "F0.1"]
     assert problem.op_names(lane.first_release) == ["B0.0", "B0.1"]
@@ -23,12 +25,19 @@ def test_excess_of_a_forward_does_not_end_its_lane() -> None:
 
 
 def test_ops_without_a_microbatch_have_no_lane() -> None:
-    assert Lanes(small([holding("a", 1, 1, "r"), op("b", 1, "r")], capacity=1)).each == []
+    assert (
+        Lanes(small([holding("a", 1, 1, "r"), op("b", 1, "r")], capacity=1)).each == []
+    )
 
 
 def test_a_warm_up_ends_when_the_first_backward_can_begin() -> None:
     memory = {"capacity": 8, "activation": 1, "released_by_backward_weight": 0.4}
-    shape = {"num_devices": 3, "num_microbatches": 6, "memory": memory, "p2p": {"latency": 1}}
+    shape = {
+        "num_devices": 3,
+        "num_microbatches": 6,
+        "memory": memory,
+        "p2p": {"latency": 1},
+    }
     times = {"forward": 2, "backward_input": [2, 2, 4], "backward_weight": 1}
     problem = lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
     lanes = Lanes(problem)
@@ -51,8 +60,12 @@ def test_a_warm_up_ends_when_the_first_backward_can_begin() -> None:
         (9, ["I0.0 F0.4", "I0.1 F0.5"]),
     ],
 )
-def test_lanes_are_full_at_the_beginning_and_in_the_burst(forwards: int, waits: list[str]) -> None:
-    assert _waits(limit=4, burst=Burst(np.array([2]), forwards, kept=6, free=0)) == waits
+def test_lanes_are_full_at_the_beginning_and_in_the_burst(
+    forwards: int, waits: list[str]
+) -> None:
+    assert (
+        _waits(limit=4, burst=Burst(np.array([2]), forwards, kept=6, free=0)) == waits
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +98,12 @@ def _waits(limit: int, burst: Burst) -> list[str]:
 
 def test_the_lanes_of_a_pool_share_it() -> None:
     memory = {"capacity": 5, "activation": 0.5, "released_by_backward_weight": 0.2}
-    shape = {"num_devices": 2, "num_microbatches": 6, "placement": "vshape", "memory": memory}
+    shape = {
+        "num_devices": 2,
+        "num_microbatches": 6,
+        "placement": "vshape",
+        "memory": memory,
+    }
     times = {"forward": 1, "backward_input": 1, "backward_weight": 1}
     problem = lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
     # A micro-batch takes 0.5 twice.

@@ -42,7 +42,9 @@ CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves
 SHARE = 0.43243243243243246
 
 
-def pipeline(devices: int, microbatches: int, capacity: Any = None, **fields: Any) -> Any:
+def pipeline(
+    devices: int, microbatches: int, capacity: Any = None, **fields: Any
+) -> Any:
     base: dict[str, Any] = {
         "num_devices": devices,
         "num_microbatches": microbatches,
@@ -78,7 +80,9 @@ def values(instance: Any, names: list[str] = LISTS) -> list[int]:
     problem = lower(instance)
     outcomes = [run_heuristic(name, instance, problem) for name in names]
     return [
-        o.schedule.value for o in outcomes if o.status is HeuristicStatus.FEASIBLE and o.schedule
+        o.schedule.value
+        for o in outcomes
+        if o.status is HeuristicStatus.FEASIBLE and o.schedule
     ]
 
 
@@ -87,7 +91,9 @@ def values(instance: Any, names: list[str] = LISTS) -> list[int]:
     first(2, [(4, 8), (8, 16), (16, 32), (32, 64)]),
 )
 @pytest.mark.parametrize("times_p", [1, 2])
-def test_uniform_pipelines_reach_the_bound(devices: int, microbatches: int, times_p: int) -> None:
+def test_uniform_pipelines_reach_the_bound(
+    devices: int, microbatches: int, times_p: int
+) -> None:
     instance = pipeline(devices, microbatches, times_p * devices)
     bound = 3 * microbatches + devices - 1
     assert min(values(instance, ["zb-h1"])) == bound
@@ -110,7 +116,9 @@ def test_memory_scan_is_feasible_and_close(row: dict[str, Any]) -> None:
 def test_memory_curve_is_nearly_met(index: int) -> None:
     capacity = CURVE["memory_limit_over_p"][index] * 16
     instance = pipeline(16, 48, capacity, objective="device_span", **measured(CURVE))
-    work = 48 * (CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"])
+    work = 48 * (
+        CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"]
+    )
     best = min(values(instance, ["list-sweep"]))
     assert (best - work) / best <= CURVE["zb_bubble_rate"][index] + 0.01
 
@@ -139,7 +147,9 @@ LESS = [(share, capacity) for capacity in (1, 2.4, 1.5, 2) for share in (SHARE, 
 def with_sweep(by_rules: int, by_sweep: int, cases: list[Any]) -> list[Any]:
     """Return every case for every rule and the sweep; the default run takes the first ones."""
     rules = [(name, *case) for case in cases for name in RULES]
-    return first(by_rules * len(RULES), rules) + first(by_sweep, [(SWEEP, *case) for case in cases])
+    return first(by_rules * len(RULES), rules) + first(
+        by_sweep, [(SWEEP, *case) for case in cases]
+    )
 
 
 @pytest.mark.parametrize(("name", "share", "capacity"), with_sweep(4, 1, LESS))
@@ -207,7 +217,9 @@ def test_tiny_problems_are_scheduled_by_every_rule(seed: int) -> None:
             assert outcome.reason is not None
             assert outcome.reason.startswith("memory deadlock: ")
             continue
-        broken = {violation.rule for violation in check_schedule(problem, outcome.schedule)}
+        broken = {
+            violation.rule for violation in check_schedule(problem, outcome.schedule)
+        }
         assert broken <= {"pin"}
         again = time_orders(problem, outcome.schedule.resource_orders())
         assert (again.start <= outcome.schedule.start).all()
@@ -215,7 +227,9 @@ def test_tiny_problems_are_scheduled_by_every_rule(seed: int) -> None:
 
 def graph(ops: list[dict[str, Any]], **fields: Any) -> Any:
     names = sorted({name for op in ops for name in op.get("resources", ())})
-    return lower(parse_instance({"kind": "graph", "resources": names, "ops": ops, **fields}))
+    return lower(
+        parse_instance({"kind": "graph", "resources": names, "ops": ops, **fields})
+    )
 
 
 def op(name: str, duration: int, *resources: str, **fields: Any) -> dict[str, Any]:
@@ -236,11 +250,21 @@ def test_parallel_takes_the_longest_tail_first() -> None:
 
 
 def test_patience_keeps_a_resource_for_a_better_op() -> None:
-    ops = [op("before", 2, "s"), op("urgent", 5, "r"), op("tail", 9, "s"), op("other", 6, "r")]
-    edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
+    ops = [
+        op("before", 2, "s"),
+        op("urgent", 5, "r"),
+        op("tail", 9, "s"),
+        op("other", 6, "r"),
+    ]
+    edges = [
+        {"before": "before", "after": "urgent"},
+        {"before": "urgent", "after": "tail"},
+    ]
     problem = graph(ops, precedences=edges)
     assert generate_parallel(problem, rule(problem)).start.tolist()[1] == 6
-    assert generate_parallel(problem, rule(problem, patience=1.0)).start.tolist()[1] == 2
+    assert (
+        generate_parallel(problem, rule(problem, patience=1.0)).start.tolist()[1] == 2
+    )
 
 
 @pytest.mark.parametrize(("length", "waits"), [(3, False), (4, True), (5, True)])
@@ -250,7 +274,10 @@ def test_waiting_pays_while_it_is_no_longer_than_the_delay_it_saves(
     # The urgent op arrives at 2; the other one would hold it up for `length` - 2 ticks.
     ops = [op("before", 2, "s"), op("urgent", 5, "r"), op("tail", 9, "s")]
     ops.append(op("other", length, "r"))
-    edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
+    edges = [
+        {"before": "before", "after": "urgent"},
+        {"before": "urgent", "after": "tail"},
+    ]
     problem = graph(ops, precedences=edges)
     schedule = generate_parallel(problem, rule(problem, patience=1.0))
     assert schedule.start.tolist()[1] == (2 if waits else length)
@@ -276,12 +303,22 @@ def test_several_resources_pins_and_zero_lengths() -> None:
 @pytest.mark.parametrize("patience", [1.0, 0.0])
 def test_fillers_wait_by_their_own_patience(patience: float) -> None:
     # As above with 4 ticks: the other op, a filler now, would hold the urgent one up for 2.
-    ops = [op("before", 2, "s"), op("urgent", 5, "r"), op("tail", 9, "s"), op("other", 4, "r")]
-    edges = [{"before": "before", "after": "urgent"}, {"before": "urgent", "after": "tail"}]
+    ops = [
+        op("before", 2, "s"),
+        op("urgent", 5, "r"),
+        op("tail", 9, "s"),
+        op("other", 4, "r"),
+    ]
+    edges = [
+        {"before": "before", "after": "urgent"},
+        {"before": "urgent", "after": "tail"},
+    ]
     problem = graph(ops, precedences=edges)
     filling = np.array([False, False, False, True])
     patient = PriorityRule(longest_tail(problem), filling, filler_patience=patience)
-    assert generate_parallel(problem, patient).start.tolist()[1] == (2 if patience else 4)
+    assert generate_parallel(problem, patient).start.tolist()[1] == (
+        2 if patience else 4
+    )
 
 
 def test_pins_at_time_0_are_kept_on_every_resource() -> None:
@@ -314,7 +351,9 @@ def test_ranks() -> None:
     assert tails(problem).max() == 6
     for rank in (longest_tail(problem), most_work(problem), backward_first(problem)):
         assert sorted(rank.tolist()) == list(range(problem.num_ops))
-    classes = [problem.kinds[k] for k in problem.kind[np.argsort(backward_first(problem))]]
+    classes = [
+        problem.kinds[k] for k in problem.kind[np.argsort(backward_first(problem))]
+    ]
     assert classes == ["I"] * 4 + ["F"] * 4 + ["W"] * 4
     before, after, lag = index_order(problem)
     assert len(before) == len(after) == 6
@@ -331,7 +370,12 @@ def test_ranks() -> None:
     seed=st.integers(0, 1000),
 )
 def test_random_pipelines_are_never_stuck(
-    devices: int, microbatches: int, capacity: float, share: float, placement: str, seed: int
+    devices: int,
+    microbatches: int,
+    capacity: float,
+    share: float,
+    placement: str,
+    seed: int,
 ) -> None:
     chunks = 1 if placement == "linear" else 2
     draw = np.random.default_rng(seed)

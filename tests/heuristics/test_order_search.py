@@ -49,7 +49,9 @@ def job_shop() -> Problem:
         for job in jobs
         for step, (machine, length) in enumerate(FT06[job])
     ]
-    edges = [(f"{job}.{step}", f"{job}.{step + 1}") for job in jobs for step in range(5)]
+    edges = [
+        (f"{job}.{step}", f"{job}.{step + 1}") for job in jobs for step in range(5)
+    ]
     return small(ops, edges)
 
 
@@ -79,11 +81,15 @@ def test_unequal_microbatches_keep_memory_and_become_shorter() -> None:
     found = order_search(known, Effort(board=board), steps=5_000)
     assert all(check_schedule(problem, schedule) == [] for schedule in told)
     assert found.start.tolist() == told[-1].start.tolist()
-    assert [one.makespan for one in told] == sorted({one.makespan for one in told}, reverse=True)
+    assert [one.makespan for one in told] == sorted(
+        {one.makespan for one in told}, reverse=True
+    )
     assert found.makespan < known.makespan
 
 
-def test_compiled_or_not_the_same_schedule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_or_not_the_same_schedule_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     problem = lower(PipelineInstance(**UNEQUAL))
     found = []
     for compiled in (False, True):
@@ -97,9 +103,15 @@ def test_the_bound_ends_the_search_and_other_seeds_go_other_ways() -> None:
     problem = job_shop()
     known = in_any_order(problem)
     assert (
-        order_search(known, Effort(board=Board.beginning(bound=known.makespan)), steps=100) is known
+        order_search(
+            known, Effort(board=Board.beginning(bound=known.makespan)), steps=100
+        )
+        is known
     )
-    ways = {tuple(order_search(known, steps=100, seed=seed).start.tolist()) for seed in (1, 2)}
+    ways = {
+        tuple(order_search(known, steps=100, seed=seed).start.tolist())
+        for seed in (1, 2)
+    }
     assert len(ways) == 2
 
 
@@ -120,7 +132,9 @@ def test_an_op_that_waits_for_one_microbatch_alone_never_comes_before_it() -> No
     kept = (owner[problem.after] != FREE) | (owner[problem.before] == 1)
     assert not kept.all()
     tables = (problem.before[kept], problem.after[kept], problem.lag[kept])
-    loose = replace(problem, **dict(zip(("before", "after", "lag"), tables, strict=True)))
+    loose = replace(
+        problem, **dict(zip(("before", "after", "lag"), tables, strict=True))
+    )
     known = list_tail(loose).normalised()
     found = order_search(known, steps=3_000)
     assert found.makespan < known.makespan

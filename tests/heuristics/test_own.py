@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 import ppsolve
 from ppsolve import HeuristicEntry, InputError, PipelineInstance
 from ppsolve.solver.api import registry
-from ppsolve.solver.api.registry import chosen_heuristics, find_heuristic, known_heuristic
+from ppsolve.solver.api.registry import (
+    chosen_heuristics,
+    find_heuristic,
+    known_heuristic,
+)
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.heuristics.own import arguments_of, name_of, source_of
 from tests.heuristics import own_rules
@@ -32,7 +36,9 @@ def pipeline(**fields: Any) -> PipelineInstance:
 
 
 def entry_of(function: Any, instance: Any = None) -> HeuristicEntry:
-    result = ppsolve.optimize(instance or pipeline(), time_limit=20, more_heuristics=[function])
+    result = ppsolve.optimize(
+        instance or pipeline(), time_limit=20, more_heuristics=[function]
+    )
     (found,) = (entry for entry in result.heuristics if ":" in entry.name)
     assert result.status == "OPTIMAL"
     return found
@@ -52,7 +58,10 @@ def test_a_bug_that_breaks_memory_is_listed_with_the_reason(tmp_path: Path) -> N
     )
     entry = entry_of(f"{file}:greedy")
     assert (entry.status, entry.name) == ("infeasible", f"{file}:greedy")
-    assert entry.reason == "memory: device 0 holds 3 of 2 at 2 us (too much from 2 us to 6 us)"
+    assert (
+        entry.reason
+        == "memory: device 0 holds 3 of 2 at 2 us (too much from 2 us to 6 us)"
+    )
     assert entry.value == 8
     assert entry.gap is None
 
@@ -75,17 +84,35 @@ def test_the_best_of_all_may_be_your_own() -> None:
     [
         ("raises", "ValueError: two lines (own_rules.py:"),
         ("exits", "SystemExit: 3 (own_rules.py:"),
-        ("shortens_ops", "ValueError: assignment destination is read-only (own_rules.py:"),
-        ("drops_the_capacity", "ValueError: assignment destination is read-only (own_rules.py:"),
-        ("renames_ops", "TypeError: 'mappingproxy' object does not support item assignment"),
+        (
+            "shortens_ops",
+            "ValueError: assignment destination is read-only (own_rules.py:",
+        ),
+        (
+            "drops_the_capacity",
+            "ValueError: assignment destination is read-only (own_rules.py:",
+        ),
+        (
+            "renames_ops",
+            "TypeError: 'mappingproxy' object does not support item assignment",
+        ),
         ("too_few", "its answer: expected 12 starts, one for each op, got 2"),
         ("halves", "its answer: expected a start in whole ticks, got 0.5 for op 0"),
-        ("huge", "its answer: expected a start in whole ticks, got 1.000000E+30 for op 0"),
+        (
+            "huge",
+            "its answer: expected a start in whole ticks, got 1.000000E+30 for op 0",
+        ),
         ("nothing", "its answer: expected orders or starts, got null"),
         ("text", 'its answer: expected orders or starts, got the text "0F0"'),
-        ("unknown_action", 'its answer: expected an action of this instance, got "0F9"'),
+        (
+            "unknown_action",
+            'its answer: expected an action of this instance, got "0F9"',
+        ),
         ("one_order_short", "its answer: expected 2 orders, got 1"),
-        ("leaves_out", "its answer: expected every op once in the orders, F0.0, F1.0 is there not"),
+        (
+            "leaves_out",
+            "its answer: expected every op once in the orders, F0.0, F1.0 is there not",
+        ),
         ("twice", 'its answer: the op "F0.0" is there twice'),
         ("in_a_circle", "deadlock: "),
     ],
@@ -118,7 +145,9 @@ def ended() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["never_ends", "sleeps"])
 def test_one_that_does_not_end_costs_its_share_of_the_time(name: str) -> None:
-    result = ppsolve.optimize(pipeline(), time_limit=1, more_heuristics=[f"{HERE}:{name}"])
+    result = ppsolve.optimize(
+        pipeline(), time_limit=1, more_heuristics=[f"{HERE}:{name}"]
+    )
     (entry,) = (entry for entry in result.heuristics if ":" in entry.name)
     assert (entry.status, entry.reason) == (
         "failed",
@@ -129,7 +158,9 @@ def test_one_that_does_not_end_costs_its_share_of_the_time(name: str) -> None:
 
 @pytest.mark.slow
 def test_alone_it_leaves_time_for_the_exact_search() -> None:
-    result = ppsolve.optimize(pipeline(), time_limit=6, heuristics=[own_rules.never_ends])
+    result = ppsolve.optimize(
+        pipeline(), time_limit=6, heuristics=[own_rules.never_ends]
+    )
     assert (result.status, result.best_by) == ("OPTIMAL", "cp-sat")
 
 
@@ -138,7 +169,10 @@ class TestArguments:
         assert arguments_of(own_rules.one_after_the_other) == ("problem",)
         assert arguments_of(own_rules.one_by_one) == ("instance",)
         assert arguments_of(own_rules.by_both) == ("instance", "problem")
-        assert arguments_of(partial(own_rules.by_both, scale=2)) == ("instance", "problem")
+        assert arguments_of(partial(own_rules.by_both, scale=2)) == (
+            "instance",
+            "problem",
+        )
 
     def test_both_may_be_asked_for(self) -> None:
         assert entry_of(own_rules.by_both).value == 12
@@ -154,7 +188,9 @@ class TestNames:
         assert find_heuristic("ZB-H1") is find_heuristic("zb-h1")
 
     def test_a_near_miss_is_answered(self) -> None:
-        with pytest.raises(InputError, match='unknown heuristic "ZBH1"; did you mean "zb-h1"'):
+        with pytest.raises(
+            InputError, match='unknown heuristic "ZBH1"; did you mean "zb-h1"'
+        ):
             find_heuristic("ZBH1")
 
     def test_else_all_names_are_listed(self) -> None:
@@ -169,9 +205,15 @@ class TestNames:
             (f"{HERE}:al_forwards_first", 'did you mean "all_forwards_first"?'),
             (f"{HERE}:number", '"number" is none'),
             ("no/such.py:f", "there is no file no/such.py"),
-            ("no.such.module:f", "cannot be imported: ModuleNotFoundError: No module named 'no'"),
+            (
+                "no.such.module:f",
+                "cannot be imported: ModuleNotFoundError: No module named 'no'",
+            ),
             (":f", "expected package.module:function or path/to/file.py:function"),
-            ("tests.small:", "expected package.module:function or path/to/file.py:function"),
+            (
+                "tests.small:",
+                "expected package.module:function or path/to/file.py:function",
+            ),
         ],
     )
     def test_what_cannot_be_found_is_said(self, spec: str, message: str) -> None:
@@ -206,8 +248,12 @@ class TestInstalled:
     @pytest.fixture(autouse=True)
     def points(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         points = [
-            EntryPoint("slow", f"{own_rules.__name__}:one_by_one", registry.ENTRY_POINTS),
-            EntryPoint("GPipe", f"{own_rules.__name__}:too_early", registry.ENTRY_POINTS),
+            EntryPoint(
+                "slow", f"{own_rules.__name__}:one_by_one", registry.ENTRY_POINTS
+            ),
+            EntryPoint(
+                "GPipe", f"{own_rules.__name__}:too_early", registry.ENTRY_POINTS
+            ),
             EntryPoint("broken", "no.such.module:f", registry.ENTRY_POINTS),
         ]
         monkeypatch.setattr(registry, "entry_points", lambda group: points)
@@ -246,7 +292,11 @@ class TestKinds:
             ),
         )
         entry = ppsolve.simulate(program, lambda instance: ["c", "k", "w"])
-        assert (entry.status, entry.value, entry.order) == ("feasible", 3, ["c", "k", "w"])
+        assert (entry.status, entry.value, entry.order) == (
+            "feasible",
+            3,
+            ["c", "k", "w"],
+        )
         wrong = ppsolve.simulate(program, lambda instance: ["w", "k", "c"])
         assert wrong.status == "failed"
         assert "after what it depends on" in str(wrong.reason)
@@ -256,7 +306,9 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(build(), arguments)
 
 
-def test_commands_take_them_and_keep_what_they_print_out_of_the_result(tmp_path: Path) -> None:
+def test_commands_take_them_and_keep_what_they_print_out_of_the_result(
+    tmp_path: Path,
+) -> None:
     rules, instance = tmp_path / "rules.py", tmp_path / "instance.json"
     rules.write_text("def mine(problem):\n    print('hello')\n    return [[0, 1]]\n")
     instance.write_text(pipeline().model_dump_json())
@@ -266,7 +318,8 @@ def test_commands_take_them_and_keep_what_they_print_out_of_the_result(tmp_path:
     assert "hello" in done.stderr
     done = run("optimize", str(instance), "--heuristic", spec, "--json")
     assert spec in [
-        entry.name for entry in ppsolve.Result.model_validate_json(done.stdout).heuristics
+        entry.name
+        for entry in ppsolve.Result.model_validate_json(done.stdout).heuristics
     ]
     wrong = run("compare", str(instance), "--heuristic", "gpipe")
     assert wrong.exit_code == 2

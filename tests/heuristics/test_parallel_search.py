@@ -120,7 +120,10 @@ def test_a_sweep_takes_a_better_schedule() -> None:
     best = list_sweep(PROBLEM)
     board = Board.beginning(Schedule(PROBLEM, best.start * 2), best.value)
     clock = Clock(60.0)
-    assert list_sweep(PROBLEM, Effort(clock, uses_all=True, board=board)).value == best.value
+    assert (
+        list_sweep(PROBLEM, Effort(clock, uses_all=True, board=board)).value
+        == best.value
+    )
     assert not clock.is_over
 
 

@@ -26,7 +26,11 @@ def unused(changes: int) -> Usage:
     return Usage([0] * changes, [0] * changes, [0], [0], [0])
 
 
-@given(st.lists(st.tuples(MOMENTS, st.integers(1, 4)), max_size=6), MOMENTS, st.integers(1, 4))
+@given(
+    st.lists(st.tuples(MOMENTS, st.integers(1, 4)), max_size=6),
+    MOMENTS,
+    st.integers(1, 4),
+)
 def test_first_gap_is_the_first_free_stretch(
     taken: list[tuple[int, int]], time: int, length: int
 ) -> None:
@@ -43,7 +47,16 @@ def test_first_gap_is_the_first_free_stretch(
 
 @pytest.mark.parametrize(
     ("op", "time", "start"),
-    [(0, 0, 2), (0, 3, 3), (0, 5, 5), (0, 6, 9), (0, 10, 10), (1, 6, 6), (2, 0, 0), (2, 5, 7)],
+    [
+        (0, 0, 2),
+        (0, 3, 3),
+        (0, 5, 5),
+        (0, 6, 9),
+        (0, 10, 10),
+        (1, 6, 6),
+        (2, 0, 0),
+        (2, 5, 7),
+    ],
 )
 def test_an_op_starts_in_its_windows(op: int, time: int, start: int) -> None:
     # Op 0 in 2..5 or at 9, op 1 at any time, op 2 at 0 or 7; after the last window nothing holds.
@@ -51,7 +64,11 @@ def test_an_op_starts_in_its_windows(op: int, time: int, start: int) -> None:
     assert allowed_from(allowed, op, time) == start
 
 
-@given(st.lists(st.tuples(MOMENTS, st.integers(-3, 3)), max_size=7), MOMENTS, st.integers(0, 5))
+@given(
+    st.lists(st.tuples(MOMENTS, st.integers(-3, 3)), max_size=7),
+    MOMENTS,
+    st.integers(0, 5),
+)
 def test_first_moment_from_which_the_use_stays_within_the_room(
     changes: list[tuple[int, int]], time: int, room: int
 ) -> None:
@@ -61,7 +78,9 @@ def test_first_moment_from_which_the_use_stays_within_the_room(
     if usage.final[0] > room:
         return  # Nobody asks: the pool has no room for such an op.
     levels = [sum(a for m, a in changes if m <= t) for t in range(14)]
-    expected = next(t for t in range(time, 14) if all(level <= room for level in levels[t:]))
+    expected = next(
+        t for t in range(time, 14) if all(level <= room for level in levels[t:])
+    )
     assert room_from(usage, 0, time, room) == expected
 
 

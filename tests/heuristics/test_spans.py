@@ -80,7 +80,11 @@ def test_memory_shared_over_resources_keeps_the_schedule_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-h2", "gpipe"])
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 3), (4, 8), (5, 6)])
 def test_orders_and_memory_are_kept(name: str, devices: int, microbatches: int) -> None:
-    memory = {"capacity": 2 * devices, "activation": 1, "released_by_backward_weight": 0.4}
+    memory = {
+        "capacity": 2 * devices,
+        "activation": 1,
+        "released_by_backward_weight": 0.4,
+    }
     instance = pipeline(devices, microbatches, memory=memory)
     problem = lower(instance)
     schedule = run_heuristic(name, instance, problem).schedule
@@ -88,7 +92,9 @@ def test_orders_and_memory_are_kept(name: str, devices: int, microbatches: int) 
     compact = compact_spans(schedule)
     assert compact.device_span <= schedule.device_span
     assert busy_orders(compact) == busy_orders(schedule)
-    assert len(check_schedule(problem, compact)) <= len(check_schedule(problem, schedule))
+    assert len(check_schedule(problem, compact)) <= len(
+        check_schedule(problem, schedule)
+    )
 
 
 def test_smallest_span_of_given_orders_by_exhaustion() -> None:

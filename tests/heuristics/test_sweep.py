@@ -33,8 +33,12 @@ CURVE = json.loads((DATA / "zero_bubble_memory_curve.json").read_text())["curves
 V = {"placement": "vshape"}
 
 
-def pipeline(row: dict[str, Any], capacity: float, chunks: int = 1, **fields: Any) -> Any:
-    share = row.get("memory", {}).get("released_at_backward_weight_end", 0.43243243243243246)
+def pipeline(
+    row: dict[str, Any], capacity: float, chunks: int = 1, **fields: Any
+) -> Any:
+    share = row.get("memory", {}).get(
+        "released_at_backward_weight_end", 0.43243243243243246
+    )
     base: dict[str, Any] = {
         "num_devices": row["num_devices"],
         "num_microbatches": row["num_microbatches"],
@@ -44,7 +48,11 @@ def pipeline(row: dict[str, Any], capacity: float, chunks: int = 1, **fields: An
             "backward_weight": row["backward_weight_us"] / chunks,
         },
         "p2p": {"latency": row["p2p_us"]},
-        "memory": {"capacity": capacity, "activation": 1, "released_by_backward_weight": share},
+        "memory": {
+            "capacity": capacity,
+            "activation": 1,
+            "released_by_backward_weight": share,
+        },
         "objective": "device_span",
     }
     return PipelineInstance.parse(base | fields)
@@ -71,7 +79,9 @@ def test_published_device_spans_are_reached(row: int) -> None:
 def test_memory_curve_is_met_and_proved(index: int) -> None:
     instance = pipeline(CURVE, CURVE["memory_limit_over_p"][index] * 16)
     value, bound = reached(instance)
-    work = 48 * (CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"])
+    work = 48 * (
+        CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"]
+    )
     assert (value - work) / value <= CURVE["zb_bubble_rate"][index] + 1e-12
     assert value == bound
 
@@ -81,7 +91,9 @@ def test_memory_curve_is_met_and_proved(index: int) -> None:
 def test_memory_curve_of_v_placements_is_beaten(index: int) -> None:
     capacity = CURVE["memory_limit_over_p"][index] * 32
     value, _ = reached(pipeline(CURVE, capacity, 2, placement="vshape"))
-    work = 48 * (CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"])
+    work = 48 * (
+        CURVE["forward_us"] + CURVE["backward_input_us"] + CURVE["backward_weight_us"]
+    )
     assert (value - work) / value < CURVE["zbv_bubble_rate"][index]
 
 
@@ -95,7 +107,9 @@ def test_small_v_placement_with_tight_memory() -> None:
     assert value <= 1.001 * zbv.value * lower(instance).scale.time(1)
 
 
-@pytest.mark.parametrize(("capacity", "most"), first(1, [(4, 535), (8, 400), (5, 480), (6, 440)]))
+@pytest.mark.parametrize(
+    ("capacity", "most"), first(1, [(4, 535), (8, 400), (5, 480), (6, 440)])
+)
 def test_bidirectional_pipes_with_tight_memory(capacity: int, most: int) -> None:
     row = {"num_devices": 8, "num_microbatches": 16, "p2p_us": 1}
     row |= {"forward_us": 9, "backward_input_us": 8, "backward_weight_us": 5}
@@ -103,7 +117,9 @@ def test_bidirectional_pipes_with_tight_memory(capacity: int, most: int) -> None
     assert reached(instance)[0] <= most
 
 
-def test_for_device_spans_weight_gradients_wait_only_where_all_that_are_left_fit() -> None:
+def test_for_device_spans_weight_gradients_wait_only_where_all_that_are_left_fit() -> (
+    None
+):
     row = {"num_devices": 4, "num_microbatches": 32, "p2p_us": 4}
     row |= {"forward_us": 104, "backward_input_us": 102, "backward_weight_us": 77}
     problem = lower(pipeline(row, 8))
@@ -114,7 +130,10 @@ def test_for_device_spans_weight_gradients_wait_only_where_all_that_are_left_fit
     order = problem.op_names(last[np.argsort(schedule.start[last])])
     # 8 units hold the weight gradients of 18 micro-batches, 0.4324 each.
     assert "".join(name[0] for name in order).startswith("FIW" * 14 + "FI" * 4)
-    assert next(RuleBook(lower(pipeline(row, 8, objective="makespan"))).recipes()).late == 0
+    assert (
+        next(RuleBook(lower(pipeline(row, 8, objective="makespan"))).recipes()).late
+        == 0
+    )
 
 
 def with_burst(book: RuleBook) -> Recipe:
@@ -123,13 +142,17 @@ def with_burst(book: RuleBook) -> Recipe:
 
 def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
     """Before the last 8 micro-batches a stage holds a weight gradient or two, and few forwards."""
-    problem = lower(pipeline(CURVE | {"num_devices": 4, "num_microbatches": 24}, 10, **V))
+    problem = lower(
+        pipeline(CURVE | {"num_devices": 4, "num_microbatches": 24}, 10, **V)
+    )
     book = RuleBook(problem)
     recipe = with_burst(book)
     assert recipe.burst is not None
     assert recipe.limits is not None
     steady = np.maximum(recipe.limits // 2, 1)
-    recipe = replace(recipe, burst=replace(recipe.burst, steady=steady, forwards=8, kept=1, free=8))
+    recipe = replace(
+        recipe, burst=replace(recipe.burst, steady=steady, forwards=8, kept=1, free=8)
+    )
     rule, edges = book.rule(recipe)
     start = generate_parallel(problem, rule, index_order(problem), edges).start
     end = start + problem.duration
@@ -137,7 +160,9 @@ def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
         book.lanes.each, recipe.limits.tolist(), steady.tolist(), strict=True
     ):
         between = np.arange(limit, 16)
-        assert (start[lane.acquire[between]] >= end[lane.first_release[between - few]]).all()
+        assert (
+            start[lane.acquire[between]] >= end[lane.first_release[between - few]]
+        ).all()
         assert (start[lane.first_release[1:16]] >= end[lane.last_release[:15]]).all()
     inner = book.lanes.each[4]
     assert start[inner.acquire[23]] < end[inner.first_release[23 - steady[4]]]
@@ -148,11 +173,18 @@ def test_a_burst_lets_memory_fill_with_the_last_forwards() -> None:
     [
         {"objective": "makespan"},
         {"placement": "linear"},
-        {"times": {"forward": 2, "backward": 3}, "memory": {"capacity": 10, "activation": 1}},
+        {
+            "times": {"forward": 2, "backward": 3},
+            "memory": {"capacity": 10, "activation": 1},
+        },
     ],
 )
-def test_no_bursts_where_spans_do_not_hang_on_an_inner_device(other: dict[str, Any]) -> None:
-    problem = lower(pipeline(CURVE | {"num_devices": 4, "num_microbatches": 8}, 10, **(V | other)))
+def test_no_bursts_where_spans_do_not_hang_on_an_inner_device(
+    other: dict[str, Any],
+) -> None:
+    problem = lower(
+        pipeline(CURVE | {"num_devices": 4, "num_microbatches": 8}, 10, **(V | other))
+    )
     recipes = islice(RuleBook(problem).recipes(), 60)
     assert all(recipe.burst is None for recipe in recipes)
 
@@ -172,7 +204,10 @@ def test_lanes_share_memory_by_lifetime() -> None:
     assert limits.tolist() == [4, 3, 2, 1]
     before, after, lag = lanes.edges_within(limits, wait_for_last=False)
     # Stage s holds 4 - s micro-batches, so that its forward 4 - s waits for backward 0.
-    names = [(problem.op_name(b), problem.op_name(a)) for b, a in zip(before, after, strict=True)]
+    names = [
+        (problem.op_name(b), problem.op_name(a))
+        for b, a in zip(before, after, strict=True)
+    ]
     assert [pair for pair in names if pair[0].endswith(".0")] == [
         (f"I{stage}.0", f"F{stage}.{4 - stage}") for stage in range(4)
     ]
@@ -229,7 +264,11 @@ def test_limits_that_precedences_contradict_are_passed_over() -> None:
                 "num_microbatches": 2,
                 "placement": "vshape",
                 "times": {"forward": 3, "backward_input": 1, "backward_weight": 5},
-                "memory": {"activation": [3, [2, 1]], "forward_peak": [5, [2, 1]], "capacity": 8},
+                "memory": {
+                    "activation": [3, [2, 1]],
+                    "forward_peak": [5, [2, 1]],
+                    "capacity": 8,
+                },
                 "allreduce": [2, 3],
             },
             "modules": [

@@ -33,7 +33,10 @@ DATA: dict[str, Any] = {
         {"before": "load", "after": "run", "lag": 0.25},
         {"before": "run", "after": "free"},
     ],
-    "pools": [{"name": "hbm", "capacity": 0.3, "initial": 0.2}, {"name": "host", "capacity": 2}],
+    "pools": [
+        {"name": "hbm", "capacity": 0.3, "initial": 0.2},
+        {"name": "host", "capacity": 2},
+    ],
     "objective": "device_span",
 }
 
@@ -67,7 +70,11 @@ def test_every_resource_counts_for_the_span() -> None:
 
 def test_pools_hold_exact_amounts() -> None:
     hbm, host = lower(parse_instance(DATA)).pools
-    assert (hbm.name, hbm.capacity, hbm.initial) == ("hbm", Fraction(3, 10), Fraction(1, 5))
+    assert (hbm.name, hbm.capacity, hbm.initial) == (
+        "hbm",
+        Fraction(3, 10),
+        Fraction(1, 5),
+    )
     assert hbm.amounts == (Fraction(1, 10),)
     assert (hbm.acquire_op.tolist(), hbm.release_op.tolist()) == ([1], [2])
     assert (host.acquire_op.tolist(), host.release_op.tolist()) == ([1], [1])
@@ -99,13 +106,20 @@ def test_every_pool_has_its_own_amounts() -> None:
 
 def test_amounts_of_zero_are_no_events() -> None:
     op = {"id": "a", "duration": 1, "acquire": {"m": 0}}
-    data = {"kind": "graph", "resources": [], "ops": [op], "pools": [{"name": "m", "capacity": 1}]}
+    data = {
+        "kind": "graph",
+        "resources": [],
+        "ops": [op],
+        "pools": [{"name": "m", "capacity": 1}],
+    }
     assert lower(parse_instance(data)).pools[0].acquire_op.tolist() == []
 
 
 def test_smallest_graph() -> None:
     problem = lower(
-        parse_instance({"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 0}]})
+        parse_instance(
+            {"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 0}]}
+        )
     )
     assert (problem.num_ops, problem.num_resources, len(problem.before)) == (1, 0, 0)
     assert problem.objective is Objective.MAKESPAN
@@ -122,5 +136,7 @@ def test_round_trip() -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_json_schema_names_the_fields_of_the_file(kind: str) -> None:
     schema = KINDS[kind].instance.model_json_schema(by_alias=True)
-    assert {"schema", "kind", "name", "time_unit", "objective"} <= set(schema["properties"])
+    assert {"schema", "kind", "name", "time_unit", "objective"} <= set(
+        schema["properties"]
+    )
     assert schema["additionalProperties"] is False

@@ -82,7 +82,9 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
     assert refusal(**fields) == message
 
 
-def test_times_without_a_common_tick_are_rounded_up_unless_ticks_are_to_be_exact() -> None:
+def test_times_without_a_common_tick_are_rounded_up_unless_ticks_are_to_be_exact() -> (
+    None
+):
     ops = [{**OPS[0], "duration": 1e-18}, {**OPS[1], "duration": 1e9}]
     instance = GraphInstance.parse({"resources": ["device"], "ops": ops})
     with pytest.raises(InputError):

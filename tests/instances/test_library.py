@@ -23,14 +23,25 @@ INSTANCES = ROOT / "instances"
 EVERY = instance_files(INSTANCES)
 KFAC = [name for name in EVERY if name.startswith("kfac/")]
 OVERLAP = [name for name in EVERY if name.startswith("overlap/")]
-SETS = ("kfac", "overlap", "overlap_pipelines", "memory", "moe", "fillers", "slices", "fused")
+SETS = (
+    "kfac",
+    "overlap",
+    "overlap_pipelines",
+    "memory",
+    "moe",
+    "fillers",
+    "slices",
+    "fused",
+)
 OF_OTHER_SCRIPTS = tuple(f"{name}/" for name in SETS)
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
 
 
 @cache
 def script(name: str = "make_instances") -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        name, ROOT / "benchmarks" / f"{name}.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -75,54 +86,70 @@ def test_script_makes_the_kfac_set_byte_for_byte() -> None:
     made = script("make_kfac_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == KFAC
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in KFAC}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in KFAC
+    }
 
 
 def test_script_makes_the_overlap_set_byte_for_byte() -> None:
     made = script("make_overlap_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == OVERLAP
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in OVERLAP}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in OVERLAP
+    }
 
 
 def test_script_makes_the_memory_set_byte_for_byte() -> None:
     made = script("make_memory_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 8
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
 
 
 def test_script_makes_the_set_with_experts_byte_for_byte() -> None:
     made = script("make_moe_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == [name for name in EVERY if name.startswith("moe/")]
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
 
 
 def test_script_makes_the_fillers_byte_for_byte() -> None:
     made = script("make_filler_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == [name for name in EVERY if name.startswith("fillers/")]
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
 
 
 def test_script_makes_the_sliced_set_byte_for_byte() -> None:
     made = script("make_slice_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 5
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
 
 
 def test_script_makes_the_set_of_fused_blocks_byte_for_byte() -> None:
     made = script("make_fused_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert sorted(texts) == [name for name in EVERY if name.startswith("fused/")]
-    assert texts == {name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts}
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
 
 
 def test_script_makes_the_requests_for_plans_byte_for_byte() -> None:
     plans = script("make_plans")
-    made = {name: instance_text(request) for name, request in plans.every_request().items()}
+    made = {
+        name: instance_text(request) for name, request in plans.every_request().items()
+    }
     made[plans.OBSERVATIONS] = plans.observations()
     shipped = {
         f"plans/{path.name}": path.read_text(encoding="utf-8")
@@ -143,7 +170,9 @@ def test_requests_for_plans_are_no_instances() -> None:
 
 def test_overlap_set_has_what_it_promises() -> None:
     loaded = [load_instance(INSTANCES / name) for name in OVERLAP]
-    programs = [instance for instance in loaded if isinstance(instance, OverlapInstance)]
+    programs = [
+        instance for instance in loaded if isinstance(instance, OverlapInstance)
+    ]
     assert len(programs) == len(OVERLAP) >= 15
     assert max(len(program.nodes) for program in programs) >= 1000
     assert {program.collective_order for program in programs} == {"frozen", "free"}
@@ -206,7 +235,9 @@ def test_shapes_that_the_set_promises() -> None:
         if n.startswith("uniform/")
     }
     assert shapes == {(4, 8), (8, 16), (8, 32), (16, 64), (32, 256)}
-    placements = {str(instance_of(n).placement) for n in FILES if n.startswith("virtual_stages/")}
+    placements = {
+        str(instance_of(n).placement) for n in FILES if n.startswith("virtual_stages/")
+    }
     assert {"interleaved", "vshape", "wave", "bidirectional"} <= placements
     modes = {instance_of(n).p2p.mode for n in FILES}
     assert modes == {"delay", "link", "nic"}

@@ -21,7 +21,9 @@ from ppsolve.solver.kernels.native.body import layout_of
 from ppsolve.solver.kernels.native.machine import machine_code
 from ppsolve.solver.kernels.native.translate import translate
 
-has_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="access lists, not owners")
+has_owners = pytest.mark.skipif(
+    not hasattr(os, "geteuid"), reason="access lists, not owners"
+)
 FOREIGN = 54_321
 
 
@@ -60,7 +62,9 @@ def kept(folder: Path) -> Path:
     assert quotient() == 3001
     (path,) = folder.iterdir()
     layouts = [layout_of(1)] * 2
-    path.write_bytes(cache._sealed(path, machine.object_of(translate(steal, layouts, set()))))
+    path.write_bytes(
+        cache._sealed(path, machine.object_of(translate(steal, layouts, set())))
+    )
     assert quotient() == 666  # what all tests below keep from being run
     return path
 
@@ -78,7 +82,9 @@ def looked_anew() -> Path | None:
     return cache.folder()
 
 
-def test_it_lies_where_it_is_told_and_only_the_user_reads_it(base: Path, folder: Path) -> None:
+def test_it_lies_where_it_is_told_and_only_the_user_reads_it(
+    base: Path, folder: Path
+) -> None:
     assert not cache.is_warm()
     assert folder.parent == base
     assert quotient() == 3001
@@ -147,7 +153,9 @@ def test_no_folder_that_others_write_is_used(kept: Path, mode: int) -> None:
 
 
 @has_owners
-@pytest.mark.parametrize("mode, is_used", [(0o777, False), (0o720, False), (0o1777, True)])
+@pytest.mark.parametrize(
+    "mode, is_used", [(0o777, False), (0o720, False), (0o1777, True)]
+)
 def test_others_may_write_a_parent_only_where_it_is_sticky(
     folder: Path, base: Path, mode: int, is_used: bool
 ) -> None:
@@ -184,7 +192,12 @@ def link(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @has_owners
 @pytest.mark.parametrize(
     "expose",
-    [give_away, lambda path, _: path.chmod(0o660), lambda path, _: path.chmod(0o606), link],
+    [
+        give_away,
+        lambda path, _: path.chmod(0o660),
+        lambda path, _: path.chmod(0o606),
+        link,
+    ],
 )
 def test_no_file_within_reach_of_others_is_run(
     monkeypatch: pytest.MonkeyPatch,
@@ -218,7 +231,9 @@ def patched(content: bytes, place: int) -> bytes:
         lambda content: patched(content, len(content) - 1),
     ],
 )
-def test_a_damaged_file_is_made_anew(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_made_anew(
+    folder: Path, damage: Callable[[bytes], bytes]
+) -> None:
     assert quotient() == 3001
     (path,) = folder.iterdir()
     whole = path.read_bytes()
@@ -229,7 +244,9 @@ def test_a_damaged_file_is_made_anew(folder: Path, damage: Callable[[bytes], byt
     assert path.read_bytes() == whole
 
 
-def test_the_file_of_another_kernel_or_version_is_not_run(base: Path, folder: Path) -> None:
+def test_the_file_of_another_kernel_or_version_is_not_run(
+    base: Path, folder: Path
+) -> None:
     assert quotient() == 3001
     (path,) = folder.iterdir()
     machine_code(steal, (7, 2), set())
@@ -255,7 +272,9 @@ def test_nothing_is_left_where_the_disk_is_full(
     assert not cache.is_warm()
 
 
-def test_sixteen_threads_fill_an_empty_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_sixteen_threads_fill_an_empty_cache(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     monkeypatch.setitem(compilation._state, "compiled", True)
     monkeypatch.setitem(compilation._state, "due", math.inf)
     shared, answers, together = Kernel(divide), [], threading.Barrier(16)
@@ -292,7 +311,9 @@ assert compilation.is_compiled()
 
 
 def started(base: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {key: value for key, value in os.environ.items() if key != compilation.SWITCH}
+    environment = {
+        key: value for key, value in os.environ.items() if key != compilation.SWITCH
+    }
     return subprocess.Popen(
         [sys.executable, "-c", SOLVE, *arguments],
         env=environment | {cache.VARIABLE: str(base)},
@@ -310,7 +331,10 @@ RIGHT = ("90", 0)  # one forward and backward after another on two devices: (2 +
 
 @pytest.mark.processes
 def test_runs_survive_whatever_lies_in_the_cache(base: Path) -> None:
-    assert answers(started(base), started(base)) == [RIGHT, RIGHT]  # both at once, from nothing
+    assert answers(started(base), started(base)) == [
+        RIGHT,
+        RIGHT,
+    ]  # both at once, from nothing
     (folder,) = base.iterdir()
     good = {path: path.read_bytes() for path in folder.iterdir()}
     assert {path.suffix for path in good} == {".o"}
@@ -321,7 +345,14 @@ def test_runs_survive_whatever_lies_in_the_cache(base: Path) -> None:
             path.rename(away / path.name)
             path.symlink_to(away / path.name)
             continue
-        damaged = [b"", content[:-9], bytes(9), patched(content, 99), content[32:], content]
+        damaged = [
+            b"",
+            content[:-9],
+            bytes(9),
+            patched(content, 99),
+            content[32:],
+            content,
+        ]
         path.write_bytes(damaged[number % 7])
         if number % 7 == 5:
             path.chmod(0o666)

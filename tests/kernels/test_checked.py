@@ -126,14 +126,23 @@ def test_the_error_names_kernel_line_text_index_and_length() -> None:
         checked(quotient, 1, 1)(7, 0)
 
 
-@pytest.mark.parametrize("function", [quotient, rest, right, plus, minus, times, negative])
-def test_operands_are_right_or_wrong_as_in_python(function: Callable[[int, int], int]) -> None:
+@pytest.mark.parametrize(
+    "function", [quotient, rest, right, plus, minus, times, negative]
+)
+def test_operands_are_right_or_wrong_as_in_python(
+    function: Callable[[int, int], int],
+) -> None:
     code = checked(function, 1, 1)
     for a, b in itertools.product(NUMBERS, NUMBERS):
-        expected = outcome(function, a, b) if function is not right or b < 64 else ValueError
+        expected = (
+            outcome(function, a, b) if function is not right or b < 64 else ValueError
+        )
         if isinstance(expected, int) and not LEAST <= expected <= MOST:
             expected = OverflowError
-        if function is rest and (a, b) == (LEAST, -1):  # the processor cannot divide these
+        if function is rest and (a, b) == (
+            LEAST,
+            -1,
+        ):  # the processor cannot divide these
             expected = OverflowError
         assert outcome(code, a, b) == expected, (a, b)
 
@@ -155,7 +164,9 @@ def test_checked_code_is_neither_stored_nor_taken_from_the_cache(
     assert not isinstance(machine_code(quotient, (1, 1), set()), CheckedCode)
 
 
-@pytest.mark.parametrize("mode, kind", [("checked", True), ("always", False), ("", False)])
+@pytest.mark.parametrize(
+    "mode, kind", [("checked", True), ("always", False), ("", False)]
+)
 def test_the_environment_asks_for_checked_code(
     mode: str, kind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

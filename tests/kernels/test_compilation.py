@@ -58,12 +58,16 @@ def test_little_work_of_many_calls_adds_up(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in (("compiled", False), ("due", math.inf), ("steps", 0.0)):
         monkeypatch.setitem(compilation._state, name, value)
     params = compilation.PARAMS
-    told = [compilation.expect(params.paying_steps / 2) for _ in range(2 * params.in_all)]
+    told = [
+        compilation.expect(params.paying_steps / 2) for _ in range(2 * params.in_all)
+    ]
     assert told == [False] * (2 * params.in_all - 1) + [True]
     assert compilation.is_compiled()
 
 
-def test_much_work_is_compiled_if_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_work_is_compiled_if_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(compilation.SWITCH, raising=False)
     monkeypatch.setitem(compilation._state, "compiled", False)
     monkeypatch.setattr(compilation, "is_warm", lambda *_: False)
@@ -92,7 +96,9 @@ def test_never_means_never(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compilation.is_compiled()
 
 
-def test_an_unknown_way_to_run_kernels_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_way_to_run_kernels_is_one_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(compilation.SWITCH, "sometimes")
     with pytest.raises(InputError, match=r"^PPSOLVE_COMPILE: 'sometimes' is none of"):
         compilation.expect(0)
@@ -101,7 +107,9 @@ def test_an_unknown_way_to_run_kernels_is_one_error(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("mode", ["", "always", "never", "checked"])
-def test_each_known_way_to_run_kernels_is_taken(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_known_way_to_run_kernels_is_taken(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(compilation.SWITCH, mode)
     with compilation.answering_within(0.0):
         assert compilation.is_time_to_compile() == (mode in ("always", "checked"))
@@ -151,7 +159,9 @@ def test_a_kernel_is_used_as_soon_as_another_process_has_made_it(
     assert waiting._machine_code is not None
 
 
-def test_a_kernel_without_its_text_runs_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_its_text_runs_by_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names: dict[str, Any] = {}
     exec("def hidden(values):\n    values[0] = len(values)\n    return 7", names)
     monkeypatch.setitem(compilation._state, "compiled", True)

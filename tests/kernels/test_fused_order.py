@@ -29,7 +29,9 @@ def timed(problem: OpenProblem, *order: int) -> dict[str, int]:
     return dict(zip(names, found.start.tolist(), strict=True))
 
 
-def two(ticks: int, *edges: tuple[str, str], capacity: int = 9, extra: int = 0) -> OpenProblem:
+def two(
+    ticks: int, *edges: tuple[str, str], capacity: int = 9, extra: int = 0
+) -> OpenProblem:
     """Return a of 4 and b of 5 ticks on r, which run as one in some ticks, and x of 3 on s."""
     ops = [holding("a", 4, 2, "r"), holding("b", 5, 3, "r"), op("x", 3, "s")]
     base = small(ops, edges, capacity=capacity)
@@ -44,7 +46,9 @@ def test_neighbours_run_as_one_where_both_end_sooner() -> None:
 
 
 def test_a_pair_starts_when_all_is_there() -> None:
-    assert timed(two(5, ("x", "b")), 0, 2, 1) == {"a+b": 3, "x": 0}, "ends at 8, not at 9"
+    assert timed(two(5, ("x", "b")), 0, 2, 1) == {"a+b": 3, "x": 0}, (
+        "ends at 8, not at 9"
+    )
     assert timed(two(6, ("x", "b")), 0, 2, 1) == {"a": 0, "b": 4, "x": 0}
 
 
@@ -92,6 +96,9 @@ def test_searches_find_the_same_compiled_or_not(
         order = np.lexsort((search._level, problem.base.microbatch))
         search.run(search.schedule(order), Clock(None), 2000, OrderSearchBudget())
         assert board.schedule is not None
-        values[mode] = board.schedule.start.tolist(), board.schedule.problem.choice.tolist()
+        values[mode] = (
+            board.schedule.start.tolist(),
+            board.schedule.problem.choice.tolist(),
+        )
     assert values["never"] == values["checked"]
     assert values["never"][1], "something is fused"

@@ -31,7 +31,9 @@ def twice(number: int) -> int:
 def rows(heading: str, column: int) -> list[str]:
     """Return the examples of a column of the table below a heading."""
     page = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\|.*\|$", page.split(f"## {heading}\n")[1].split("\n## ")[0], re.M)[2:]
+    table = re.findall(
+        r"^\|.*\|$", page.split(f"## {heading}\n")[1].split("\n## ")[0], re.M
+    )[2:]
     cells = [re.split(r" (?<!\\)\| ", line.strip("| "))[column] for line in table]
     return [
         (code + NOTES.get(note, "")).replace("\\|", "|")
@@ -61,7 +63,13 @@ EXPRESSIONS, REFUSED_EXPRESSIONS = (
 
 def defined(source: str, path: Path) -> Callable[..., Any]:
     path.write_text(source)
-    names: dict[str, Any] = {"Any": Any, "Row": Row, "twice": twice, "LIMIT": 5, "__name__": "page"}
+    names: dict[str, Any] = {
+        "Any": Any,
+        "Row": Row,
+        "twice": twice,
+        "LIMIT": 5,
+        "__name__": "page",
+    }
     exec(compile(source, str(path), "exec", dont_inherit=True), names)
     found: Callable[..., Any] = names["kernel"]
     return found
@@ -92,12 +100,16 @@ def test_what_the_page_accepts_is_as_in_python(source: str, tmp_path: Path) -> N
     answer = function(*expected)
     for is_checked in (False, True):
         given = arguments()
-        assert compiled(function, is_checked)(*given) == (answer or 0)  # annotated with int
+        assert compiled(function, is_checked)(*given) == (
+            answer or 0
+        )  # annotated with int
         assert given[2].tolist() == expected[2].tolist()
 
 
 @pytest.mark.parametrize("source", REFUSED_STATEMENTS + REFUSED_EXPRESSIONS)
-def test_what_the_page_refuses_is_refused_with_its_line(source: str, tmp_path: Path) -> None:
+def test_what_the_page_refuses_is_refused_with_its_line(
+    source: str, tmp_path: Path
+) -> None:
     function = defined(source, tmp_path / "kernel.py")
     with pytest.raises(UntranslatableError, match=r"^line [0-9]+: "):
         compiled(function)

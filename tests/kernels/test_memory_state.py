@@ -15,7 +15,9 @@ from tests.small import holding, number, op, small
 class Pools:
     """The pools of one problem, whose ops start and finish."""
 
-    def __init__(self, problem: Problem, *, reserve: bool = True, promise: bool = True) -> None:
+    def __init__(
+        self, problem: Problem, *, reserve: bool = True, promise: bool = True
+    ) -> None:
         self.problem, self.reserve = problem, int(reserve)
         self.memory = memory_of(problem)
         if not promise:
@@ -80,7 +82,9 @@ def test_older_micro_batch_could_still_finish(capacity: float, room: bool) -> No
 
 
 @pytest.mark.parametrize(("capacity", "room"), [(3, False), (3.9, False), (4, True)])
-def test_all_that_a_micro_batch_will_take_is_set_aside(capacity: float, room: bool) -> None:
+def test_all_that_a_micro_batch_will_take_is_set_aside(
+    capacity: float, room: bool
+) -> None:
     pools = Pools(v_device(capacity), reserve=True)
     pools.start(number(pools.problem, "F0.0"))
     assert fits(pools, "F0.1") is room

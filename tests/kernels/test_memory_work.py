@@ -31,7 +31,9 @@ def rooms(draw: st.DrawFn) -> tuple[ReleaseAmounts, LaneMemory, IntArray]:
     taken = tuple(draw(st.sampled_from((1, 2))) * Fraction(1) for _ in range(lanes))
     two = draw(st.booleans())
     shares = (share * max(taken), (1 - share) * max(taken)) if two else (max(taken),)
-    limit = Fraction(draw(st.integers(1, 3 * rows))) * Fraction(1_000_000_001, 1_000_000_000)
+    limit = Fraction(draw(st.integers(1, 3 * rows))) * Fraction(
+        1_000_000_001, 1_000_000_000
+    )
     amounts = ReleaseAmounts(taken, shares, limit, rows)
     lengths = draw(st.lists(st.integers(0, 5), min_size=lanes + 2, max_size=lanes + 2))
     room = LaneMemory(
@@ -71,7 +73,8 @@ def times_by_choice(
     lanes = len(amounts.taken)
     acquired = heads[:lanes]
     released = [
-        np.sort(heads[block : block + lanes].ravel()) for block in range(lanes, len(heads), lanes)
+        np.sort(heads[block : block + lanes].ravel())
+        for block in range(lanes, len(heads), lanes)
     ]
     cuts = np.unique(np.concatenate([part[: j + 1] for part in (*acquired, *released)]))
     before = [j + int(extra) for extra in room.extra]
@@ -83,13 +86,19 @@ def times_by_choice(
             started = [int((part < cut).sum()) for part in released]
             late = sum(
                 max(count - int((part < cut).sum()), 0) * int(length)
-                for count, part, length in zip(before, acquired, room.length, strict=True)
+                for count, part, length in zip(
+                    before, acquired, room.length, strict=True
+                )
             )
             shares = zip(started, amounts.shares, strict=True)
             free = amounts.available + sum(count * share for count, share in shares)
-            unfit = max(sum(before) - free // min(amounts.taken), 0) * int(min(room.length))
+            unfit = max(sum(before) - free // min(amounts.taken), 0) * int(
+                min(room.length)
+            )
             work = max(late, unfit)
-            for count, done, length in zip(choice, started, room.release_length, strict=False):
+            for count, done, length in zip(
+                choice, started, room.release_length, strict=False
+            ):
                 work += max(count - done, 0) * int(length)
             ends.append(cut + work if work else -NEVER)
         found.append(max(ends))
@@ -130,7 +139,9 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=40, deadline=None)
     @given(rooms(), st.integers(1, 3), st.integers(1, 3))
-    def check(case: tuple[ReleaseAmounts, LaneMemory, IntArray], step: int, thinning: int) -> None:
+    def check(
+        case: tuple[ReleaseAmounts, LaneMemory, IntArray], step: int, thinning: int
+    ) -> None:
         _, room, heads = case
         room = room._replace(step=step, thinning=thinning)
         answers = []

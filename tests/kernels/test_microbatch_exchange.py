@@ -22,12 +22,19 @@ UNEQUAL = {
 }
 
 
-def search(way: int, members: list[list[int]], counts: str = "any") -> MicrobatchExchange:
+def search(
+    way: int, members: list[list[int]], counts: str = "any"
+) -> MicrobatchExchange:
     replicas = {"count": 2, "assignment": "free", "counts": counts}
     instance = PipelineInstance.parse(UNEQUAL | {"replicas": replicas})
     shape = ReplicaShape(instance, TimeScale.fit([], "us"))
     return MicrobatchExchange(
-        shape.sample, shape.ways[0], sizes_of(shape.flow, shape.alone), members, way, seed=7
+        shape.sample,
+        shape.ways[0],
+        sizes_of(shape.flow, shape.alone),
+        members,
+        way,
+        seed=7,
     )
 
 
@@ -40,7 +47,11 @@ def test_values_are_those_of_the_members_after_every_walk(way):
         assert again.best == walked.best == int(again.value.max())
         rows = walked.member.reshape(2, -1).tolist()
         now = search(
-            way, [row[:count] for row, count in zip(rows, walked.count.tolist(), strict=True)]
+            way,
+            [
+                row[:count]
+                for row, count in zip(rows, walked.count.tolist(), strict=True)
+            ],
         )
         assert now.value.tolist() == walked.value.tolist()
         everyone = sorted(number for those in walked.members for number in those)
@@ -75,12 +86,18 @@ def test_compiled_or_not_a_walk_takes_the_same_steps(monkeypatch: pytest.MonkeyP
 
 def test_an_order_that_overruns_a_pool_is_too_long():
     tight = UNEQUAL | {"memory": {"capacity": [100, 100], "activation": 1}}
-    instance = PipelineInstance.parse(tight | {"replicas": {"count": 2, "assignment": "free"}})
+    instance = PipelineInstance.parse(
+        tight | {"replicas": {"count": 2, "assignment": "free"}}
+    )
     shape = ReplicaShape(instance, TimeScale.fit([], "us"))
     sizes = sizes_of(shape.flow, shape.alone)
     short = sizes._replace(room=np.zeros_like(sizes.room))
     members = [[0, 1, 2], [3, 4, 5]]
-    assert MicrobatchExchange(shape.sample, shape.ways[0], sizes, members, EXCHANGE).best < TOO_LONG
     assert (
-        MicrobatchExchange(shape.sample, shape.ways[0], short, members, EXCHANGE).best == TOO_LONG
+        MicrobatchExchange(shape.sample, shape.ways[0], sizes, members, EXCHANGE).best
+        < TOO_LONG
+    )
+    assert (
+        MicrobatchExchange(shape.sample, shape.ways[0], short, members, EXCHANGE).best
+        == TOO_LONG
     )

@@ -115,7 +115,9 @@ def fields(outer: Outer, one: Any, patience: int) -> int:
     one[1] += values[outer.count]
     outer.room[0] = first_above(values, 2) + walk_over(range(len(one)), swapped)
     made = Inner(one, 5)
-    return len(made.values) + (inner.weight * values[1] - patience * 5 <= made.weight * 7)
+    return len(made.values) + (
+        inner.weight * values[1] - patience * 5 <= made.weight * 7
+    )
 
 
 def nothing(one: Any) -> None:
@@ -133,8 +135,12 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_checked", [False, True])
-@pytest.mark.parametrize("function", [divide, shift, by_constants, decide, smallest, loop, parts])
-def test_numbers_are_as_in_python(function: Callable[[int, int], int], is_checked: bool) -> None:
+@pytest.mark.parametrize(
+    "function", [divide, shift, by_constants, decide, smallest, loop, parts]
+)
+def test_numbers_are_as_in_python(
+    function: Callable[[int, int], int], is_checked: bool
+) -> None:
     code = machine_code(function, (1, 1), PARTS, is_checked=is_checked)
     for a, b in itertools.product(NUMBERS, NUMBERS[:-1]):
         if b != 0 or function is not divide:
@@ -143,10 +149,16 @@ def test_numbers_are_as_in_python(function: Callable[[int, int], int], is_checke
 
 @pytest.mark.parametrize("is_checked", [False, True])
 @pytest.mark.parametrize("count, patience", [(2, 0), (3, 10), (1, -9)])
-def test_records_and_arrays_are_as_in_python(count: int, patience: int, is_checked: bool) -> None:
+def test_records_and_arrays_are_as_in_python(
+    count: int, patience: int, is_checked: bool
+) -> None:
     def arguments() -> tuple[Outer, Any, int]:
         values = np.array([1, 2, 3, 4])
-        return Outer(Inner(values, 2), count, np.zeros(1, int)), np.array([5, 6, 7, 1]), patience
+        return (
+            Outer(Inner(values, 2), count, np.zeros(1, int)),
+            np.array([5, 6, 7, 1]),
+            patience,
+        )
 
     code = machine_code(fields, arguments(), PARTS, is_checked=is_checked)
     made, expected = arguments(), arguments()
@@ -214,7 +226,16 @@ def of_a_loop(a: int) -> int:
     return a
 
 
-REFUSED = [unknown_name, no_name, no_part, text, two_types, floats, three_values, of_a_loop]
+REFUSED = [
+    unknown_name,
+    no_name,
+    no_part,
+    text,
+    two_types,
+    floats,
+    three_values,
+    of_a_loop,
+]
 
 
 @pytest.mark.parametrize("function", REFUSED)

@@ -99,7 +99,9 @@ def test_renumbered_ops_have_the_same_precedences() -> None:
 
 
 @pytest.mark.parametrize(("target", "starts"), [(10, [0, 0, 3, 6]), (9, None)])
-def test_span_of_a_group_that_the_chain_allows(target: int, starts: list[int] | None) -> None:
+def test_span_of_a_group_that_the_chain_allows(
+    target: int, starts: list[int] | None
+) -> None:
     # a and c are on one device; from the start of a to the end of c the chain takes 10 ticks.
     table = renumbered(graph_of(chain()), sorted_ops(chain()))
     start = np.zeros(4, dtype=np.int64)
@@ -112,7 +114,9 @@ def test_time_and_memory_run_back() -> None:
     problem = small([holding("a", 1, 2), holding("b", 1, 1)], capacity=3)
     memory = memory_of(problem)
     back = reversed_memory(memory)
-    assert back.size.tolist() == memory.size.tolist()  # All that is taken is given back.
+    assert (
+        back.size.tolist() == memory.size.tolist()
+    )  # All that is taken is given back.
     assert back.acquire_amount.tolist() == memory.release_amount.tolist()
     there, here = sources_of(chain()), sources_of(chain(), backwards=True)
     assert (there.pointer.tolist(), there.source.tolist()) == ([0, 1, 1, 2, 2], [2, 1])
@@ -120,10 +124,14 @@ def test_time_and_memory_run_back() -> None:
 
 
 def test_a_clock_that_is_over_ends_the_bisection() -> None:
-    problem = lower(load_instance(ROOT / "instances" / "virtual_stages/v-4x8-cap6.json"))
+    problem = lower(
+        load_instance(ROOT / "instances" / "virtual_stages/v-4x8-cap6.json")
+    )
     schedule = generate_serial(problem, longest_tail(problem), index_order(problem))
     over = compact_spans(schedule, Clock(0.0))
-    assert over.device_span <= min(schedule.device_span, right_shift(schedule).device_span)
+    assert over.device_span <= min(
+        schedule.device_span, right_shift(schedule).device_span
+    )
 
 
 NAMES = (

@@ -101,7 +101,11 @@ def mutants_of(path: str) -> list[Mutant]:
         start, end = span(node)
         return f"({text[start:end].decode()})"
 
-    nodes = (node for node in _nodes(ast.parse(text)) if isinstance(node, ast.expr | ast.stmt))
+    nodes = (
+        node
+        for node in _nodes(ast.parse(text))
+        if isinstance(node, ast.expr | ast.stmt)
+    )
     found = {
         Mutant(path, *span(node), new)
         for changed in nodes
@@ -176,7 +180,10 @@ def pytest_in(tree: Path, tests: list[str], limit: float | None) -> str:
     """Run tests in a copy of the project; return ``passed``, ``failed`` or ``late``."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     command += ["-n", "0", "--hypothesis-seed=1", *tests]
-    environment = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "" if limit is None else "1"}
+    environment = {
+        "PYTHONPATH": str(tree),
+        "PYTHONDONTWRITEBYTECODE": "" if limit is None else "1",
+    }
     with subprocess.Popen(
         command,
         cwd=tree,
@@ -209,11 +216,15 @@ def judged(mutant: Mutant, tests: list[str], trees: Queue[Path], limit: float) -
 def main() -> int:
     """Judge the packages asked for; print a line each, and the survivors."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.run")
-    parser.add_argument("packages", nargs="*", help=f"default: all of {', '.join(TESTS)}")
+    parser.add_argument(
+        "packages", nargs="*", help=f"default: all of {', '.join(TESTS)}"
+    )
     parser.add_argument("--sample", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--whole", action="store_true", help="try survivors against all tests too")
+    parser.add_argument(
+        "--whole", action="store_true", help="try survivors against all tests too"
+    )
     given = parser.parse_args()
     trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(given.jobs) as pool:
@@ -235,7 +246,10 @@ def main() -> int:
                 alive = [mutant for mutant in alive if ends[mutant] == "passed"]
             killed = len(sample) - len(alive)
             share = f"{killed} of {len(sample)}, {killed / len(sample):.0%}"
-            print(f"{package}: {total} mutants, killed {share} ({late} by time)", flush=True)
+            print(
+                f"{package}: {total} mutants, killed {share} ({late} by time)",
+                flush=True,
+            )
             for mutant in alive:
                 print(f"  {mutant.shown()}", flush=True)
     return 0

@@ -38,10 +38,14 @@ def entries_of(lists: Iterable[Path]) -> list[Entry]:
 def faults(entry: Entry) -> list[str]:
     """Return what is wrong with an entry, without running anything."""
     if set(entry) != FIELDS:
-        return [f"expected the fields {', '.join(sorted(FIELDS))}, got {', '.join(sorted(entry))}"]
+        return [
+            f"expected the fields {', '.join(sorted(FIELDS))}, got {', '.join(sorted(entry))}"
+        ]
     found = []
     if entry["verdict"] not in VERDICTS:
-        found.append(f"expected one of {', '.join(sorted(VERDICTS))}, got {entry['verdict']}")
+        found.append(
+            f"expected one of {', '.join(sorted(VERDICTS))}, got {entry['verdict']}"
+        )
     if entry["verdict"] == "killed":
         path, _, test = entry["by"].partition("::")
         name = test.split("::")[-1].partition("[")[0]
@@ -49,7 +53,9 @@ def faults(entry: Entry) -> list[str]:
             found.append(f"expected a test, got {entry['by']}")
         times = _text(ROOT / entry["file"]).count(entry["old"])
         if times != 1:
-            found.append(f"expected its text once in {entry['file']}, got {times} times")
+            found.append(
+                f"expected its text once in {entry['file']}, got {times} times"
+            )
     return found
 
 
@@ -63,7 +69,18 @@ def survives(entry: Entry, tree: Path) -> bool:
     text = path.read_text()
     path.write_text(text.replace(entry["old"], entry["new"], 1))
     try:
-        command = ["-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", ""]
+        command = [
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "",
+        ]
         result = subprocess.run(
             [sys.executable, *command, entry["by"]],
             cwd=tree,
@@ -77,7 +94,9 @@ def survives(entry: Entry, tree: Path) -> bool:
 
 def copy_of_the_tree(place: Path) -> Path:
     """Copy the project, links as links, and return where."""
-    skipped = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis", "docs")
+    skipped = shutil.ignore_patterns(
+        ".git", "__pycache__", ".*_cache", ".hypothesis", "docs"
+    )
     shutil.copytree(ROOT, place / "tree", symlinks=True, ignore=skipped)
     return place / "tree"
 
@@ -85,7 +104,9 @@ def copy_of_the_tree(place: Path) -> Path:
 def main(arguments: list[str] | None = None) -> int:
     """Replay the mutants and return 1 if one that counts as killed survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.survivors")
-    parser.add_argument("lists", nargs="*", type=Path, default=sorted(HERE.glob("*.json")))
+    parser.add_argument(
+        "lists", nargs="*", type=Path, default=sorted(HERE.glob("*.json"))
+    )
     parser.add_argument("--only", help="replay the mutant with this id")
     given = parser.parse_args(arguments)
     entries = [e for e in entries_of(given.lists) if given.only in {None, e["id"]}]

@@ -7,7 +7,9 @@ import pytest
 from tests.mutation.survivors import HERE, entries_of, faults
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(HERE.glob("*.json")), ids=lambda path: path.stem
+)
 def test_lists_name_code_and_tests_that_exist(path: object) -> None:
     entries = entries_of([path])  # type: ignore[list-item]
     assert {entry["id"]: faults(entry) for entry in entries if faults(entry)} == {}

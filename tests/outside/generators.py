@@ -62,7 +62,10 @@ def _latency(draw: Random, devices: int) -> Instance | None:
     """Return no transfers, or delays of one length or by pair of devices."""
     if draw.random() < 0.4:
         return None
-    pairs = [[0 if a == b else draw.randint(0, 4) for b in range(devices)] for a in range(devices)]
+    pairs = [
+        [0 if a == b else draw.randint(0, 4) for b in range(devices)]
+        for a in range(devices)
+    ]
     return {"latency": draw.choice([1, 2, 0.5, pairs])}
 
 
@@ -74,7 +77,9 @@ def _memory(draw: Random, shape: Shape) -> Instance:
         stages = [draw.choice([unit, unit * 1.5, unit * 0.5]) for _ in stages]
     largest = max(stages)
     two = sum(sorted(stages)[-2:]) if shape.stages > shape.devices else largest
-    room = draw.choice([largest, two, two * 1.25, largest * 2, 2 * two, two * 1.5, 3 * largest])
+    room = draw.choice(
+        [largest, two, two * 1.25, largest * 2, 2 * two, two * 1.5, 3 * largest]
+    )
     rooms: Any = room
     if draw.random() < 0.2:
         rooms = [room * draw.choice([1, 1, 1.5]) for _ in range(shape.devices)]
@@ -82,7 +87,9 @@ def _memory(draw: Random, shape: Shape) -> Instance:
     if shape.is_split and draw.random() < 0.7:
         memory["released_by_backward_weight"] = draw.choice([0, 0.5, 1, 0.25])
     elif shape.is_split and draw.random() < 0.3:
-        memory["left_to_weight"] = [draw.choice([0, 0.5, 1]) * amount for amount in stages]
+        memory["left_to_weight"] = [
+            draw.choice([0, 0.5, 1]) * amount for amount in stages
+        ]
     return memory
 
 
@@ -91,7 +98,10 @@ def heavy_tail(draw: Random) -> Instance:
     data, shape = _shape(draw, ops=16)
     count = data["num_microbatches"]
     data["times"] = {
-        kind: [[max(1, time + draw.randint(-3, 6)) for _ in range(count)] for time in by_stage]
+        kind: [
+            [max(1, time + draw.randint(-3, 6)) for _ in range(count)]
+            for time in by_stage
+        ]
         for kind, by_stage in _times(draw, shape).items()
     }
     transfers = _latency(draw, shape.devices)
@@ -105,9 +115,14 @@ def heavy_tail(draw: Random) -> Instance:
     if transfers:
         data["p2p"] = transfers
     is_reduced = draw.random() < 0.7
-    for name, is_there in (("allreduce", is_reduced), ("optimizer", draw.random() < 0.6)):
+    for name, is_there in (
+        ("allreduce", is_reduced),
+        ("optimizer", draw.random() < 0.6),
+    ):
         if is_there or (name == "optimizer" and not is_reduced):
-            data[name] = [draw.choice([0, 1, draw.randint(5, 80)]) for _ in range(shape.stages)]
+            data[name] = [
+                draw.choice([0, 1, draw.randint(5, 80)]) for _ in range(shape.stages)
+            ]
     if draw.random() < 0.5:
         data["memory"] = _memory(draw, shape)
     return data
@@ -126,18 +141,27 @@ def heavy_zero(draw: Random) -> Instance:
     data: Instance = {"num_devices": stages, "num_microbatches": count, "times": times}
     if stages > 2 and draw.random() < 0.7:
         short = [0 if draw.random() < 0.6 else draw.randint(1, 5) for _ in range(count)]
-        times[draw.choice(["forward", "backward"])][draw.randrange(1, stages - 1)] = short
+        times[draw.choice(["forward", "backward"])][draw.randrange(1, stages - 1)] = (
+            short
+        )
         data["p2p"] = {"latency": draw.choice([0, 1, 2])}
     else:
-        sizes = [[draw.choice([0, 1, 2]) for _ in range(count)] for _ in range(stages - 1)]
+        sizes = [
+            [draw.choice([0, 1, 2]) for _ in range(count)] for _ in range(stages - 1)
+        ]
         data["p2p"] = {"mode": "link", "bytes": sizes, "bandwidth": 1}
     work = sum(time for by_stage in times.values() for row in by_stage for time in row)
     tail = [0] * stages
     tail[draw.randrange(1, stages)] = draw.randint(work // 3, work)
     data[draw.choice(["allreduce", "optimizer"])] = tail
     if draw.random() < 0.7:
-        amounts = [[draw.choice([0.5, 1, 0.75]) for _ in range(count)] for _ in range(stages)]
-        data["memory"] = {"capacity": draw.choice([1, 1.5, 2, 2.5]), "activation": amounts}
+        amounts = [
+            [draw.choice([0.5, 1, 0.75]) for _ in range(count)] for _ in range(stages)
+        ]
+        data["memory"] = {
+            "capacity": draw.choice([1, 1.5, 2, 2.5]),
+            "activation": amounts,
+        }
     return data
 
 

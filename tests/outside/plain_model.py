@@ -89,7 +89,9 @@ def pipes_of(instance: Instance) -> list[list[int]]:
     if placement == "interleaved":
         return [[stage % count for stage in stages]]
     assert placement in {"vshape", "wave"}
-    return [[s % count if s // count % 2 == 0 else count - 1 - s % count for s in stages]]
+    return [
+        [s % count if s // count % 2 == 0 else count - 1 - s % count for s in stages]
+    ]
 
 
 class _Reader:
@@ -120,7 +122,13 @@ class _Reader:
                 self.holds(stage, batch)
         for batch in range(self.count):
             for stage in range(1, self.stages):
-                self.passes(f"F{stage - 1}.{batch}", f"F{stage}.{batch}", stage - 1, stage, batch)
+                self.passes(
+                    f"F{stage - 1}.{batch}",
+                    f"F{stage}.{batch}",
+                    stage - 1,
+                    stage,
+                    batch,
+                )
                 back = f"{self.back}{stage}.{batch}", f"{self.back}{stage - 1}.{batch}"
                 self.passes(*back, stage, stage - 1, batch)
         for stage in range(self.stages):
@@ -136,15 +144,22 @@ class _Reader:
         device, previous = self.pipe(batch)[stage], list[str]()
         for letter, times in kinds.items():
             duration = self.entry(self.instance["times"][times], stage, batch)
-            name = self.program.add(f"{letter}{stage}.{batch}", duration, ("device", device))
+            name = self.program.add(
+                f"{letter}{stage}.{batch}", duration, ("device", device)
+            )
             self.program.wait(previous, name)
             previous = [name]
 
-    def passes(self, source: str, target: str, begin: int, end: int, batch: int) -> None:
+    def passes(
+        self, source: str, target: str, begin: int, end: int, batch: int
+    ) -> None:
         """Let the op of a stage wait for that of its neighbour, and for the transfer."""
         p2p, pipe = self.instance.get("p2p") or {}, self.pipe(batch)
         here, there = pipe[begin], pipe[end]
-        mode, latency = p2p.get("mode", "delay"), _between(p2p.get("latency", 0), here, there)
+        mode, latency = (
+            p2p.get("mode", "delay"),
+            _between(p2p.get("latency", 0), here, there),
+        )
         if here == there or mode == "delay":
             self.program.wait([source], target, 0 if here == there else latency)
             return
@@ -166,15 +181,23 @@ class _Reader:
         reduced = None
         if "allreduce" in self.instance:
             duration = self.entry(self.instance["allreduce"], stage)
-            reduced = self.program.add(f"AR{stage}", duration, *(("comm", d) for d in devices))
-            self.program.wait((f"{last}{stage}.{i}" for i in range(self.count)), reduced)
+            reduced = self.program.add(
+                f"AR{stage}", duration, *(("comm", d) for d in devices)
+            )
+            self.program.wait(
+                (f"{last}{stage}.{i}" for i in range(self.count)), reduced
+            )
         if "optimizer" not in self.instance:
             return
         for device in devices:
             duration = self.entry(self.instance["optimizer"], stage)
-            name = self.program.add(f"OPT{stage}/{device}", duration, ("device", device))
+            name = self.program.add(
+                f"OPT{stage}/{device}", duration, ("device", device)
+            )
             own = [i for i in range(self.count) if self.pipe(i)[stage] == device]
-            self.program.wait([reduced] if reduced else [f"{last}{stage}.{i}" for i in own], name)
+            self.program.wait(
+                [reduced] if reduced else [f"{last}{stage}.{i}" for i in own], name
+            )
 
     def holds(self, stage: int, batch: int) -> None:
         """Take an activation at the start of the forward, give it back behind the backward."""
@@ -182,11 +205,16 @@ class _Reader:
         if not memory:
             return
         device, change = self.pipe(batch)[stage], self.program.change
-        amount, left = self.entry(memory.get("activation", 1), stage, batch), Fraction(0)
+        amount, left = (
+            self.entry(memory.get("activation", 1), stage, batch),
+            Fraction(0),
+        )
         if self.is_split and "left_to_weight" in memory:
             left = self.entry(memory["left_to_weight"], stage, batch)
         elif self.is_split:
-            left = amount * self.entry(memory.get("released_by_backward_weight", 1), stage)
+            left = amount * self.entry(
+                memory.get("released_by_backward_weight", 1), stage
+            )
         change(device, f"F{stage}.{batch}", amount)
         change(device, f"{self.back}{stage}.{batch}", left - amount)
         if left:
@@ -198,7 +226,12 @@ class _Reader:
         if not memory:
             return
         for device in range(self.instance["num_devices"]):
-            stages = {s for pipe in self.pipes for s in range(self.stages) if pipe[s] == device}
+            stages = {
+                s
+                for pipe in self.pipes
+                for s in range(self.stages)
+                if pipe[s] == device
+            }
             static = sum(self.entry(memory.get("static", 0), stage) for stage in stages)
             self.program.rooms[device] = self.entry(memory["capacity"], device) - static
 
@@ -215,7 +248,9 @@ def program_of(instance: Instance) -> Program:
 class PlainModel:
     """A program as a CP-SAT model, in whole ticks."""
 
-    def __init__(self, program: Program, objective: str, below: Fraction | None = None) -> None:
+    def __init__(
+        self, program: Program, objective: str, below: Fraction | None = None
+    ) -> None:
         self.program, self.model = program, cp_model.CpModel()
         numbers = [op.duration for op in program.ops.values()]
         lags = [wait.lag for wait in program.waits]
@@ -223,13 +258,18 @@ class PlainModel:
         # A device's first op may wait for the whole of another one's: spans count from there.
         rounds = 2 if objective == "device_span" else 1
         self.horizon = self.ticks(sum(numbers) + sum(lags)) * rounds
-        self.start = {name: self.model.new_int_var(0, self.horizon, name) for name in program.ops}
+        self.start = {
+            name: self.model.new_int_var(0, self.horizon, name) for name in program.ops
+        }
         self.end = {
-            name: self.start[name] + self.ticks(op.duration) for name, op in program.ops.items()
+            name: self.start[name] + self.ticks(op.duration)
+            for name, op in program.ops.items()
         }
         self.streams()
         for wait in program.waits:
-            self.model.add(self.start[wait.after] >= self.end[wait.before] + self.ticks(wait.lag))
+            self.model.add(
+                self.start[wait.after] >= self.end[wait.before] + self.ticks(wait.lag)
+            )
         for device, changes in program.changes.items():
             self.memory(program.rooms[device], changes)
         self.value = self.model.new_int_var(0, self.horizon, "objective")
@@ -247,7 +287,9 @@ class PlainModel:
         for name, op in self.program.ops.items():
             size = self.ticks(op.duration)
             for stream in op.streams if size else ():
-                interval = self.model.new_fixed_size_interval_var(self.start[name], size, name)
+                interval = self.model.new_fixed_size_interval_var(
+                    self.start[name], size, name
+                )
                 intervals[stream].append(interval)
         for group in intervals.values():
             self.model.add_no_overlap(group)
@@ -272,8 +314,12 @@ class PlainModel:
             for end in self.end.values():
                 self.model.add(self.value >= end)
         else:
-            streams = [stream for op in self.program.ops.values() for stream in op.streams]
-            for device in sorted({stream for stream in streams if stream[0] == "device"}):
+            streams = [
+                stream for op in self.program.ops.values() for stream in op.streams
+            ]
+            for device in sorted(
+                {stream for stream in streams if stream[0] == "device"}
+            ):
                 self.span(device)
         self.model.minimize(self.value)
 
@@ -298,7 +344,9 @@ def plain_optimum(
     TimeoutError
         Nothing was proved within these deterministic seconds.
     """
-    plain = PlainModel(program_of(instance), instance.get("objective", "makespan"), below)
+    plain = PlainModel(
+        program_of(instance), instance.get("objective", "makespan"), below
+    )
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = seconds

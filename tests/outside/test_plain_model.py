@@ -57,7 +57,9 @@ def test_no_room_for_one_activation_leaves_no_schedule() -> None:
 
 @pytest.mark.parametrize(("objective", "most"), [("makespan", 9), ("device_span", 6)])
 def test_it_finds_the_optima_of_exhaustive_search(objective: str, most: int) -> None:
-    instances = (drawn("heavy_tail", seed) | {"objective": objective} for seed in range(60))
+    instances = (
+        drawn("heavy_tail", seed) | {"objective": objective} for seed in range(60)
+    )
     pairs = [(instance, problem_of(instance)) for instance in instances]
     small = [pair for pair in pairs if pair[1].num_ops <= most]
     assert len(small) > 6

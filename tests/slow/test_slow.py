@@ -32,7 +32,9 @@ def test_random_uneven_instances_are_proved(seed: int) -> None:
 
 @pytest.mark.parametrize("factor", [1, 2])
 @pytest.mark.parametrize(("devices", "microbatches"), [(16, 128), (32, 96), (32, 256)])
-def test_large_uniform_pipelines_are_proved(devices: int, microbatches: int, factor: int) -> None:
+def test_large_uniform_pipelines_are_proved(
+    devices: int, microbatches: int, factor: int
+) -> None:
     instance = PipelineInstance(
         num_devices=devices,
         num_microbatches=microbatches,
@@ -102,7 +104,9 @@ def test_64x1024_is_scheduled_and_checked_within_two_gigabytes() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000
 
 
-@pytest.mark.xfail(strict=True, reason="three configurations stay undecided: gap 0.12 %")
+@pytest.mark.xfail(
+    strict=True, reason="three configurations stay undecided: gap 0.12 %"
+)
 def test_48_layers_on_32_devices_are_planned() -> None:
     request = ppsolve.load_request(PLANS / "gpt-48x32.plan.json")
     found = ppsolve.plan(request)
@@ -118,7 +122,10 @@ def test_48_layers_on_32_devices_are_planned() -> None:
 
 def test_pruning_loses_nothing_on_the_small_request() -> None:
     request = ppsolve.load_request(PLANS / "small-12x4.plan.json")
-    pruned, every = ppsolve.plan(request), ppsolve.plan(request, exhaustive=True, time_limit=60)
+    pruned, every = (
+        ppsolve.plan(request),
+        ppsolve.plan(request, exhaustive=True, time_limit=60),
+    )
     assert pruned.status is every.status is Status.OPTIMAL
     assert pruned.goodput == every.goodput
     assert pruned.winner is not None

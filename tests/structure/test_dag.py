@@ -27,7 +27,9 @@ def acyclic(draw: st.DrawFn) -> tuple[int, list[Edge], list[int]]:
     """A number of nodes, edges along a random order, and a value per node."""
     size = draw(st.integers(1, 8))
     order = draw(st.permutations(range(size)))
-    pairs = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1), st.integers(0, 9))
+    pairs = st.tuples(
+        st.integers(0, size - 1), st.integers(0, size - 1), st.integers(0, 9)
+    )
     edges = [
         (order[min(a, b)], order[max(a, b)], delay)
         for a, b, delay in draw(st.lists(pairs, max_size=16))
@@ -37,16 +39,22 @@ def acyclic(draw: st.DrawFn) -> tuple[int, list[Edge], list[int]]:
 
 
 @given(acyclic())
-def test_heads_and_tails_are_longest_paths(case: tuple[int, list[Edge], list[int]]) -> None:
+def test_heads_and_tails_are_longest_paths(
+    case: tuple[int, list[Edge], list[int]],
+) -> None:
     size, edges, initial = case
 
     @cache
     def head(node: int) -> int:
-        return max([initial[node], *(head(a) + delay for a, b, delay in edges if b == node)])
+        return max(
+            [initial[node], *(head(a) + delay for a, b, delay in edges if b == node)]
+        )
 
     @cache
     def tail(node: int) -> int:
-        return max([initial[node], *(tail(b) + delay for a, b, delay in edges if a == node)])
+        return max(
+            [initial[node], *(tail(b) + delay for a, b, delay in edges if a == node)]
+        )
 
     graph, values = dag(size, edges), np.array(initial, dtype=np.int64)
     assert graph.heads(values).tolist() == [head(node) for node in range(size)]
@@ -82,20 +90,31 @@ def test_graph_without_edges_or_nodes() -> None:
 
 
 def test_parallel_edges_take_the_longest() -> None:
-    assert dag(2, [(0, 1, 2), (0, 1, 7), (0, 1, 3)]).heads(np.array([0, 0])).tolist() == [0, 7]
+    assert dag(2, [(0, 1, 2), (0, 1, 7), (0, 1, 3)]).heads(
+        np.array([0, 0])
+    ).tolist() == [0, 7]
 
 
 @settings(max_examples=60, deadline=None)
 @given(acyclic(), st.integers(2, 5))
-def test_cycle_is_found_and_is_one(case: tuple[int, list[Edge], list[int]], length: int) -> None:
+def test_cycle_is_found_and_is_one(
+    case: tuple[int, list[Edge], list[int]], length: int
+) -> None:
     size, edges, _ = case
     ring = [(size + k, size + (k + 1) % length, 0) for k in range(length)]
-    edges = [*edges, (0, size, 1), (size + 1, size - 1, 1) if size > 1 else (0, size, 2), *ring]
+    edges = [
+        *edges,
+        (0, size, 1),
+        (size + 1, size - 1, 1) if size > 1 else (0, size, 2),
+        *ring,
+    ]
     with pytest.raises(CycleError) as caught:
         dag(size + length, edges)
     nodes = caught.value.nodes
     steps = {(a, b) for a, b, _ in edges}
-    assert all((a, b) in steps for a, b in zip(nodes, [*nodes[1:], nodes[0]], strict=True))
+    assert all(
+        (a, b) in steps for a, b in zip(nodes, [*nodes[1:], nodes[0]], strict=True)
+    )
     assert len(set(nodes)) == len(nodes)
 
 

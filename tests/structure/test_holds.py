@@ -74,7 +74,12 @@ def test_amounts_are_split_and_what_is_left_is_held_for_ever() -> None:
     ops += [op("x", 1, release_at_end={"m": 2}), op("y", 1, release_at_end={"m": 1.5})]
     edges = [(first, last) for first in "ab" for last in "xy"]
     problem = small(ops, edges, capacity=5)
-    assert holds(problem) == [("a", "x", 2), ("a", "y", 1), ("b", "y", 0.5), ("b", "-", 0.5)]
+    assert holds(problem) == [
+        ("a", "x", 2),
+        ("a", "y", 1),
+        ("b", "y", 0.5),
+        ("b", "-", 0.5),
+    ]
 
 
 def test_more_given_back_than_taken_is_held_from_the_beginning() -> None:
@@ -109,9 +114,13 @@ def test_holds_say_what_the_pool_says_at_every_moment(problem: Problem) -> None:
     """Whatever the starts, as long as precedences are kept."""
     start = np.zeros(problem.num_ops, dtype=np.int64)
     for _ in range(problem.num_ops):
-        for before, after, lag in zip(problem.before, problem.after, problem.lag, strict=True):
+        for before, after, lag in zip(
+            problem.before, problem.after, problem.lag, strict=True
+        ):
             earliest = start[before] + problem.duration[before] + lag
-            start[after] = max(start[after], earliest + (int(after) * 7 + int(before)) % 3)
+            start[after] = max(
+                start[after], earliest + (int(after) * 7 + int(before)) % 3
+            )
     end = start + problem.duration
     starts: dict[int, Any] = dict(enumerate(start.tolist()))
     for pool in problem.pools:
@@ -119,8 +128,13 @@ def test_holds_say_what_the_pool_says_at_every_moment(problem: Problem) -> None:
         for moment in np.unique(np.concatenate((start, end, [-1]))).tolist():
             used = found.base
             for first, last, amount in zip(
-                found.acquire.tolist(), found.release.tolist(), found.amount, strict=True
+                found.acquire.tolist(),
+                found.release.tolist(),
+                found.amount,
+                strict=True,
             ):
                 begun = first == ALWAYS or start[first] <= moment
-                used += amount if begun and (last == ALWAYS or end[last] > moment) else 0
+                used += (
+                    amount if begun and (last == ALWAYS or end[last] > moment) else 0
+                )
             assert used == in_use(pool, problem, starts, moment)

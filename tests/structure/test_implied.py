@@ -9,7 +9,12 @@ import pytest
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.solver.structure.holds import MemoryInfeasible
-from ppsolve.solver.structure.implied import Column, ImpliedOrder, Lane, _required_releases
+from ppsolve.solver.structure.implied import (
+    Column,
+    ImpliedOrder,
+    Lane,
+    _required_releases,
+)
 from tests.small import holding, named_edges, op, small
 
 WAYS = (("a", "b", 1), ("a", "c", 0), ("b", "d", 0), ("c", "d", 4))
@@ -168,7 +173,10 @@ def test_lanes_of_other_families_do_not_count() -> None:
     ops, families, edges = [], [], []
     for name in "xy":
         for k in range(2):
-            ops += [op(f"a{name}{k}", 1, "r", **TAKE), op(f"b{name}{k}", 1, "r", **GIVE)]
+            ops += [
+                op(f"a{name}{k}", 1, "r", **TAKE),
+                op(f"b{name}{k}", 1, "r", **GIVE),
+            ]
             edges.append((f"a{name}{k}", f"b{name}{k}"))
         families.append([[f"a{name}{k}", f"b{name}{k}"] for k in range(2)])
     for capacity, expected in ((2, 0), (1, 2)):
@@ -234,7 +242,9 @@ def test_wait_in_a_circle_is_infeasible_and_named() -> None:
     edges = [("a0", "b0"), ("a1", "b1"), ("a1", "b0"), ("a0", "b1")]
     family = [["a0", "b0"], ["a1", "b1"]]
     problem = small(ops, edges, capacity=1.5, families=[family])
-    with pytest.raises(MemoryInfeasible, match=r"these ops wait for each other: .*a1 -> b0"):
+    with pytest.raises(
+        MemoryInfeasible, match=r"these ops wait for each other: .*a1 -> b0"
+    ):
         _ = ImpliedOrder(problem).full
 
 

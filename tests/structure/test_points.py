@@ -25,7 +25,12 @@ def test_a_point_at_the_start_or_the_end_of_an_op_stays() -> None:
 
 def test_points_of_one_moment_keep_their_precedences() -> None:
     """The second is numbered before the first, and both stand at 1 on one resource."""
-    ops = [op("second", 0, "a"), op("first", 0, "a"), op("long", 4, "a"), op("before", 1, "b")]
+    ops = [
+        op("second", 0, "a"),
+        op("first", 0, "a"),
+        op("long", 4, "a"),
+        op("before", 1, "b"),
+    ]
     edges = [("before", "first"), ("first", "second")]
     problem = small(ops, edges, points=["first", "second"])
     assert without_crossings(at(problem, 1, 1, 0, 0)).start.tolist() == [4, 4, 0, 0]

@@ -15,9 +15,13 @@ from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import short_cycle, time_orders
 
 
-def graph(ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()) -> Problem:
+def graph(
+    ops: list[dict[str, Any]], edges: tuple[tuple[Any, ...], ...] = ()
+) -> Problem:
     names = sorted({name for op in ops for name in op.get("resources", ())})
-    precedences = [dict(zip(("before", "after", "lag"), edge, strict=False)) for edge in edges]
+    precedences = [
+        dict(zip(("before", "after", "lag"), edge, strict=False)) for edge in edges
+    ]
     data = {"kind": "graph", "resources": names, "ops": ops, "precedences": precedences}
     return lower(parse_instance(data))
 
@@ -52,13 +56,20 @@ def test_extra_precedences_hold() -> None:
 
 def test_free_resource_serves_by_ready_time_then_number() -> None:
     problem = graph(
-        [op("late", 2, "n", release=1), op("x", 4, "n"), op("y", 3, "n"), op("z", 1, "n")]
+        [
+            op("late", 2, "n", release=1),
+            op("x", 4, "n"),
+            op("y", 3, "n"),
+            op("z", 1, "n"),
+        ]
     )
     assert starts(problem) == [8, 0, 4, 7]
 
 
 def test_first_come_on_two_resources_at_once() -> None:
-    problem = graph([op("a", 2, "n1"), op("both", 2, "n1", "n2"), op("b", 1, "n2", release=1)])
+    problem = graph(
+        [op("a", 2, "n1"), op("both", 2, "n1", "n2"), op("b", 1, "n2", release=1)]
+    )
     assert starts(problem) == [0, 2, 4]
 
 
@@ -77,12 +88,16 @@ def test_op_without_resources_only_waits_for_predecessors() -> None:
 
 
 def test_zero_length_ops_occupy_nothing() -> None:
-    problem = graph([op("a", 5, "r"), op("mark", 0, "r", release=2), op("b", 5, "r", release=1)])
+    problem = graph(
+        [op("a", 5, "r"), op("mark", 0, "r", release=2), op("b", 5, "r", release=1)]
+    )
     assert starts(problem) == [0, 2, 5]
 
 
 def test_pins_are_kept_and_served_around() -> None:
-    problem = graph([op("pinned", 3, "r", start=4), op("long", 5, "r"), op("short", 4, "r")])
+    problem = graph(
+        [op("pinned", 3, "r", start=4), op("long", 5, "r"), op("short", 4, "r")]
+    )
     assert starts(problem) == [4, 7, 12]
     assert starts(graph([op("p", 3, "r", start=4), op("fits", 4, "r")])) == [4, 0]
 
@@ -95,7 +110,11 @@ def test_pinned_op_that_comes_late_takes_no_place_of_others() -> None:
 
 def test_op_in_a_gap_before_others_frees_nothing_early() -> None:
     # "long" does not fit before the pinned op and runs at 7; the pinned op ends before that.
-    ops = [op("pinned", 3, "r", start=4), op("long", 5, "r"), op("next", 1, "r", release=5)]
+    ops = [
+        op("pinned", 3, "r", start=4),
+        op("long", 5, "r"),
+        op("next", 1, "r", release=5),
+    ]
     assert starts(graph(ops)) == [4, 7, 12]
 
 
@@ -106,7 +125,12 @@ def test_pin_that_the_order_forbids_is_passed_late() -> None:
 
 def test_order_that_serves_all_of_a_resource_decides_alone() -> None:
     # r is in an order of its own, so nothing is kept free there for the pinned op; s comes after.
-    ops = [op("first", 6, "r"), op("pinned", 1, "r", start=2), op("x", 1, "s"), op("y", 2, "s")]
+    ops = [
+        op("first", 6, "r"),
+        op("pinned", 1, "r", start=2),
+        op("x", 1, "s"),
+        op("y", 2, "s"),
+    ]
     assert starts(graph(ops), ("first", "pinned"), ("y", "x")) == [0, 6, 2, 0]
 
 
@@ -129,7 +153,9 @@ def test_shortest_of_several_cycles_is_named() -> None:
 
 def test_shortest_of_two_long_cycles_is_named() -> None:
     # s serves d0, then s0 .. s3; the way back is longer through the l's than straight from s3.
-    ops = [op(f"s{k}", 1, "r") for k in range(4)] + [op(f"l{k}", 1, "q") for k in range(3)]
+    ops = [op(f"s{k}", 1, "r") for k in range(4)] + [
+        op(f"l{k}", 1, "q") for k in range(3)
+    ]
     edges = (("s3", "s0"), ("s3", "l0"), ("l0", "l1"), ("l1", "l2"), ("l2", "s0"))
     problem = graph(ops, edges)
     with pytest.raises(DeadlockError) as caught:
@@ -139,7 +165,9 @@ def test_shortest_of_two_long_cycles_is_named() -> None:
 
 def test_a_cycle_is_found_behind_what_only_waits_for_it() -> None:
     # a waits for the cycle of b, c and d, but is not in it.
-    problem = graph([op(name, 1) for name in "abcd"], (("d", "a"), ("b", "c"), ("c", "d")))
+    problem = graph(
+        [op(name, 1) for name in "abcd"], (("d", "a"), ("b", "c"), ("c", "d"))
+    )
     assert short_cycle(problem, tuple(np.array([n]) for n in (3, 1, 0))) == [1, 2, 3]
 
 
@@ -176,10 +204,14 @@ def test_random_orders_give_the_longest_paths(data: st.DataObject) -> None:
     resources = data.draw(st.lists(st.sampled_from("rs"), min_size=size, max_size=size))
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=size, max_size=size))
     ops = [op(f"o{i}", lengths[i], resources[i]) for i in range(size)]
-    pairs = data.draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))))
+    pairs = data.draw(
+        st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)))
+    )
     edges = tuple((f"o{a}", f"o{b}", (a + b) % 3) for a, b in pairs if a < b)
     problem = graph(ops, edges)
     schedule = time_orders(problem, list(problem.ops_by_resource))
-    expected = Dag.of(problem, chain_edges(problem.ops_by_resource)).heads(problem.release.copy())
+    expected = Dag.of(problem, chain_edges(problem.ops_by_resource)).heads(
+        problem.release.copy()
+    )
     assert (schedule.start == expected).all()
     assert not (schedule.start == FREE).any()

@@ -38,7 +38,9 @@ def test_resources_of_a_graph_belong_to_the_device_that_ends_their_name() -> Non
     assert devices == {**dict.fromkeys(names), "device 1": 1, "link 0": 0}
 
 
-def test_a_resource_belongs_to_the_device_of_its_key_else_to_that_of_its_first_op() -> None:
+def test_a_resource_belongs_to_the_device_of_its_key_else_to_that_of_its_first_op() -> (
+    None
+):
     problem = small([op("a", 1, "r0"), op("b", 1, "r1"), op("c", 1, "r2")])
     problem = replace(problem, device=np.array([2, 1, FREE]))
     assert owners(problem) == [2, 1, 0]

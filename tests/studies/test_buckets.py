@@ -64,9 +64,12 @@ def partitions(instance: OverlapInstance) -> list[Any]:
 def test_the_best_buckets_are_found(latency: int) -> None:
     instance = sharded(5)
     best = min(
-        float(optimum(json.loads(each.model_dump_json(exclude_none=True))).makespan or 0)
+        float(
+            optimum(json.loads(each.model_dump_json(exclude_none=True))).makespan or 0
+        )
         for each in (
-            merged(instance, way, alike(instance, latency)) for way in partitions(instance)
+            merged(instance, way, alike(instance, latency))
+            for way in partitions(instance)
         )
         if each is not None
     )
@@ -153,23 +156,35 @@ def test_the_answer_is_the_best_schedule_of_its_buckets_not_the_last(
     monkeypatch.setattr("ppsolve.solver.studies.buckets.optimize", worse_within_a_limit)
     advice = advise_buckets(sharded(3), 0, time_limit=5)
     times = {row.name: row.makespan for row in advice.rows}
-    assert [row.name for row in advice.rows] == ["searched", "as it is", "2 each", "all in one"]
+    assert [row.name for row in advice.rows] == [
+        "searched",
+        "as it is",
+        "2 each",
+        "all in one",
+    ]
     assert times["searched"] == min(time for time in times.values() if time is not None)
     assert times["searched"] == ppsolve.optimize(advice.program, time_limit=0).value
 
 
 def two_groups() -> OverlapInstance:
     """Return two gathers of 5 in one group, two reductions of 9 and a gather of 9 in another."""
-    kinds = {"a": ("dp", "gather", 5), "b": ("tp", "reduce", 9), "c": ("tp", "gather", 9)}
+    kinds = {
+        "a": ("dp", "gather", 5),
+        "b": ("tp", "reduce", 9),
+        "c": ("tp", "gather", 9),
+    }
     nodes: list[dict[str, Any]] = []
     for name in ("a0", "a1", "b0", "b1", "c0"):
         group, collective, duration = kinds[name[0]]
         about = {"group": group, "collective": collective, "duration": duration}
         nodes.append({"name": name, "kind": "comm", **about})
     nodes += [
-        {"name": f"w{node['name']}", "kind": "wait", "deps": [node["name"]]} for node in nodes
+        {"name": f"w{node['name']}", "kind": "wait", "deps": [node["name"]]}
+        for node in nodes
     ]
-    nodes.append({"name": "k", "kind": "compute", "duration": 1, "deps": ["wa0", "wb0"]})
+    nodes.append(
+        {"name": "k", "kind": "compute", "duration": 1, "deps": ["wa0", "wb0"]}
+    )
     return program(*nodes)
 
 
@@ -192,7 +207,9 @@ def test_collectives_save_the_latency_of_their_group_and_type(
     instance = two_groups()
     together = merged(instance, ((0, 1), (2, 3), (4,)), _latencies(instance, saved))
     assert together is not None
-    assert [float(together.nodes[c].duration) for c in together.of_kind(NodeKind.COMM)] == [
+    assert [
+        float(together.nodes[c].duration) for c in together.of_kind(NodeKind.COMM)
+    ] == [
         dp,
         tp,
         9,
@@ -207,7 +224,10 @@ def test_collectives_save_the_latency_of_their_group_and_type(
     ("latency", "words"),
     [
         ({"*": 4, "tp": 10}, 'expected 0 to 9, .* of "tp", got 10'),
-        ({"*": 6, "tp": 6}, "expected 0 to 5, the time of the shortest collective, got 6"),
+        (
+            {"*": 6, "tp": 6},
+            "expected 0 to 5, the time of the shortest collective, got 6",
+        ),
         ({"tp": 1}, 'expected a latency of "dp/gather", or one of all collectives'),
         (
             {"*": 1, "reduc": 1},
@@ -230,7 +250,17 @@ def test_a_latency_of_others_may_be_longer_than_a_collective_that_has_its_own() 
 def test_the_command_takes_latencies_by_name(tmp_path: Path) -> None:
     path = tmp_path / "program.json"
     path.write_text(two_groups().model_dump_json(exclude_none=True))
-    arguments = ("buckets", path, "--latency", 2, "--latency", "tp/reduce=6", "-t", 1, "--json")
+    arguments = (
+        "buckets",
+        path,
+        "--latency",
+        2,
+        "--latency",
+        "tp/reduce=6",
+        "-t",
+        1,
+        "--json",
+    )
     assert json.loads(run(*arguments).stdout)["latency"] == {"*": 2, "tp/reduce": 6}
     refused = run("buckets", path, "--latency", "tp=x")
     assert refused.exit_code == 2

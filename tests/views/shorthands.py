@@ -21,14 +21,18 @@ def describe_problem(instance: Instance, problem: Any) -> RenderableType:
 def view_of_schedule(
     title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
 ) -> RenderableType:
-    return drawing_of(instance.kind).view(_shown(title, instance, schedule, source, **frame))
+    return drawing_of(instance.kind).view(
+        _shown(title, instance, schedule, source, **frame)
+    )
 
 
 def _shown(
     title: str, instance: Instance, schedule: Schedule, source: Any = None, **frame: Any
 ) -> ScheduleView:
     document = ScheduleDocument.of(schedule)
-    return ScheduleView(title, document, source, ViewOptions(**frame), instance, schedule)
+    return ScheduleView(
+        title, document, source, ViewOptions(**frame), instance, schedule
+    )
 
 
 def view_of_any(title: str, schedule: Schedule, **frame: Any) -> RenderableType:

@@ -18,19 +18,33 @@ from ppsolve.solver.views.colours import (
 
 SIGHTS = {
     "normal": np.eye(3),
-    "no red cones": [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
-    "no green cones": [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
+    "no red cones": [
+        [0.11238, 0.88762, 0],
+        [0.11238, 0.88762, 0],
+        [0.00401, -0.00401, 1],
+    ],
+    "no green cones": [
+        [0.29275, 0.70725, 0],
+        [0.29275, 0.70725, 0],
+        [-0.02234, 0.02234, 1],
+    ],
 }
 """How linear RGB is seen: Brettel, Vienot and Mollon 1999."""
 
 TO_XYZ = np.array(
-    [[0.41246, 0.35758, 0.18044], [0.21267, 0.71515, 0.07218], [0.01933, 0.11919, 0.95030]]
+    [
+        [0.41246, 0.35758, 0.18044],
+        [0.21267, 0.71515, 0.07218],
+        [0.01933, 0.11919, 0.95030],
+    ]
 )
 WHITE_POINT = np.array([0.95047, 1.0, 1.08883])
 
 
 def lab(colour, sight):
-    light = np.clip(np.array(SIGHTS[sight]) @ [linear(part) for part in rgb(colour)], 0, 1)
+    light = np.clip(
+        np.array(SIGHTS[sight]) @ [linear(part) for part in rgb(colour)], 0, 1
+    )
     xyz = TO_XYZ @ light / WHITE_POINT
     x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), 841 / 108 * xyz + 4 / 29)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
@@ -57,7 +71,9 @@ def test_no_two_kinds_of_a_chart_share_a_colour(sight):
 def test_text_is_read_on_every_colour():
     for kind, look in LOOKS.items():
         for colour in look.shades:
-            lights = sorted((luminance(rgb(colour)), luminance(rgb(text_colour(colour)))))
+            lights = sorted(
+                (luminance(rgb(colour)), luminance(rgb(text_colour(colour))))
+            )
             assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5, kind
 
 

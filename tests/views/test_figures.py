@@ -60,7 +60,11 @@ def test_figures(values, texts):
     assert figures(*values) == texts
 
 
-@given(st.lists(st.floats(-1e15, 1e15).filter(lambda x: x == 0 or abs(x) > 1e-30), max_size=4))
+@given(
+    st.lists(
+        st.floats(-1e15, 1e15).filter(lambda x: x == 0 or abs(x) > 1e-30), max_size=4
+    )
+)
 def test_different_numbers_read_differently(values):
     texts = figures(*values)
     assert len(set(texts)) == len(set(values))
@@ -95,7 +99,9 @@ def test_work_of_devices():
 
 
 def test_results(result):
-    assert "FEASIBLE 100.0000001 us, bound 100, gap <0.01 %" in drawn(summary_line(result))
+    assert "FEASIBLE 100.0000001 us, bound 100, gap <0.01 %" in drawn(
+        summary_line(result)
+    )
     lines = drawn(report(result)).splitlines()
     assert any("makespan" in line and "100.0000001 us" in line for line in lines)
     assert any("device span" in line and "100.0000002 us" in line for line in lines)
@@ -111,7 +117,11 @@ def test_entries():
         {"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 1}]}
     )
     entry = HeuristicEntry(
-        name="x", status="feasible", makespan=CLOSE, device_span=100, peak_memory={"a": 1, "b": 2}
+        name="x",
+        status="feasible",
+        makespan=CLOSE,
+        device_span=100,
+        peak_memory={"a": 1, "b": 2},
     )
     text = drawn(entry_report(instance, entry))
     assert "100.0000001 us" in text
@@ -132,7 +142,13 @@ def test_progress():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(2.31e-6, "2.4E-06"), (2.3e-6, "2.3E-06"), (7.4505, "7.5"), (0.5, "0.5"), (99.5, "1E+02")],
+    [
+        (2.31e-6, "2.4E-06"),
+        (2.3e-6, "2.3E-06"),
+        (7.4505, "7.5"),
+        (0.5, "0.5"),
+        (99.5, "1E+02"),
+    ],
 )
 def test_a_figure_that_is_an_upper_limit_is_rounded_up(value, text):
     assert at_most(value) == text

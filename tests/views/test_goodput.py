@@ -31,7 +31,15 @@ def drawn(renderable, width=100):
 
 
 class TestGoodput:
-    def rows(self, allocations, most=4096, low=None, high=None, accumulation=False, compat=False):
+    def rows(
+        self,
+        allocations,
+        most=4096,
+        low=None,
+        high=None,
+        accumulation=False,
+        compat=False,
+    ):
         limits = BatchLimits.of(128, most, (low, high), accumulation, compat)
         rows = best_rows(MODEL, allocations, limits)
         return rows, goodput_chart(MODEL, rows, limits)
@@ -43,9 +51,15 @@ class TestGoodput:
         assert [row.atomic_bsz for row in rows] == atomic.tolist()
         assert [row.accum_steps for row in rows] == accum.tolist()
         for row in rows:
-            assert row.goodput == pytest.approx(row.throughput * row.efficiency, rel=1e-12)
-            assert row.batch_size == row.num_replicas * row.atomic_bsz * (row.accum_steps + 1)
-            assert row.throughput == pytest.approx(row.batch_size / row.step_time, rel=1e-12)
+            assert row.goodput == pytest.approx(
+                row.throughput * row.efficiency, rel=1e-12
+            )
+            assert row.batch_size == row.num_replicas * row.atomic_bsz * (
+                row.accum_steps + 1
+            )
+            assert row.throughput == pytest.approx(
+                row.batch_size / row.step_time, rel=1e-12
+            )
 
     def test_allocations_that_allow_nothing(self):
         rows, chart = self.rows([(1, 1), (1, 4)], most=256, low=100)
@@ -78,7 +92,9 @@ class TestGoodput:
         assert len(line) > 20
         for batch, found in line.items():
             local = int(batch) // replicas
-            steps = [s for s in range(1, local + 1) if local % s == 0 and local // s <= high]
+            steps = [
+                s for s in range(1, local + 1) if local % s == 0 and local // s <= high
+            ]
             each = [MODEL.evaluate(1, replicas, local // s, s - 1) for s in steps]
             assert any(found == pytest.approx(one, rel=1e-12) for one in each)
 
@@ -109,7 +125,12 @@ class TestGoodput:
 
     @pytest.mark.parametrize(
         ("value", "text"),
-        [(0.0, "0"), (1e-8, "1.00000e-08"), (0.0210973, "0.0210973"), (2e7, "2.00000e+07")],
+        [
+            (0.0, "0"),
+            (1e-8, "1.00000e-08"),
+            (0.0210973, "0.0210973"),
+            (2e7, "2.00000e+07"),
+        ],
     )
     def test_parameters_of_any_size(self, value, text):
         assert number(value) == text
@@ -121,7 +142,10 @@ class TestFits:
         nodes, replicas, size = (
             grid.ravel() for grid in np.meshgrid([1, 2], [2, 4, 8], [16, 32, 64])
         )
-        times = MODEL.perf.accum_time(size), MODEL.perf.optim_time(nodes, replicas, size)
+        times = (
+            MODEL.perf.accum_time(size),
+            MODEL.perf.optim_time(nodes, replicas, size),
+        )
         whole = fit_goodput(nodes, replicas, size, *times)
         alone = fit_goodput([1, 1], [1, 1], [16, 16], [0.05, 0.06], [0.05, 0.06])
         return whole, alone
@@ -130,7 +154,13 @@ class TestFits:
         text = drawn(fit_report("obs.csv: 18 observations", fits[0]))
         assert text.startswith("obs.csv: 18 observations\n  objective ")
         assert "not fitted" not in text
-        for name in ("alpha_c", "beta_n", "gamma", "accumulation step", "optimizer step"):
+        for name in (
+            "alpha_c",
+            "beta_n",
+            "gamma",
+            "accumulation step",
+            "optimizer step",
+        ):
             assert f"  {name} " in text
 
     def test_what_the_data_leave_open(self, fits):
@@ -145,6 +175,11 @@ class TestFits:
 
 def test_rows_read_back():
     row = GoodputRow(
-        num_nodes=1, num_replicas=2, atomic_bsz=3, accum_steps=0, batch_size=6, goodput=0
+        num_nodes=1,
+        num_replicas=2,
+        atomic_bsz=3,
+        accum_steps=0,
+        batch_size=6,
+        goodput=0,
     )
     assert GoodputRow.model_validate_json(row.model_dump_json()) == row

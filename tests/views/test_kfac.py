@@ -53,7 +53,9 @@ def result(**fields):
 
 
 def op(name, kind, start, end, device=0, **labels):
-    return ScheduledOp(id=name, kind=kind, start=start, end=end, device=device, **labels)
+    return ScheduledOp(
+        id=name, kind=kind, start=start, end=end, device=device, **labels
+    )
 
 
 def document(*ops):
@@ -89,14 +91,23 @@ pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
 
 @pytest.mark.parametrize(
     ("text", "unit", "wanted"),
-    [("1", ITERATIONS, "1 iteration"), ("8", ITERATIONS, "8 iterations"), ("1", "us", "1 us")],
+    [
+        ("1", ITERATIONS, "1 iteration"),
+        ("8", ITERATIONS, "8 iterations"),
+        ("1", "us", "1 us"),
+    ],
 )
 def test_units(text, unit, wanted):
     assert with_unit(text, unit) == wanted
 
 
 def test_broken_rules_in_words():
-    breaks = {"cov_before_data": 31, "inv_before_cov": 1, "overlap": 2, "something_new": 3}
+    breaks = {
+        "cov_before_data": 31,
+        "inv_before_cov": 1,
+        "overlap": 2,
+        "something_new": 3,
+    }
     assert broken_rules(breaks) == (
         "31 curvature parts before their data, 1 inversion before its curvature, 2 overlaps, "
         "3 something_new"
@@ -128,7 +139,10 @@ def test_letters_of_work_are_those_of_no_other_op():
     ],
 )
 def test_impossible_devices(fields, devices):
-    assert impossible_devices(entry(**{"status": "infeasible", **fields}), result()) == devices
+    assert (
+        impossible_devices(entry(**{"status": "infeasible", **fields}), result())
+        == devices
+    )
     assert impossible_devices(entry(**fields), result(bound_of=None)) == []
 
 
@@ -245,13 +259,17 @@ def shown(chimera, **frame):
 def test_chart_of_iterations(chimera):
     lines = drawn(shown(chimera), 120).splitlines()
     assert lines[1].split() == ["iteration", "0", "1", "2", "3"]
-    rows = {line.split("│")[0].strip(): line.split("│")[1:] for line in lines if "│" in line}
+    rows = {
+        line.split("│")[0].strip(): line.split("│")[1:] for line in lines if "│" in line
+    }
     assert list(rows) == [f"device {device}" for device in range(4)]
     assert rows["device 1"][0].endswith(" " * 20)  # which has three of four iterations
     assert rows["device 0"][1].strip() == "88%"
     text = "\n".join(lines)
     assert "small letters: the second pipe; a row ends with the last iteration" in text
-    assert re.search(r"iterations +4\n +iteration +882 ms\n +K-FAC work +done at 3,432 ms", text)
+    assert re.search(
+        r"iterations +4\n +iteration +882 ms\n +K-FAC work +done at 3,432 ms", text
+    )
     assert re.search(r"\n +1 +3 +90.25 % +258 +11 +5 it.", text)
 
 
@@ -296,7 +314,13 @@ def test_charts_fit(chimera, width, encoding):
 
 def test_legend_breaks_between_its_items(chimera):
     lines = drawn(shown(chimera), 80).splitlines()
-    words = ("C curvature A", "D curvature B", "X inversion A", "Y inversion B", "op goes on")
+    words = (
+        "C curvature A",
+        "D curvature B",
+        "X inversion A",
+        "Y inversion B",
+        "op goes on",
+    )
     assert all(any(word in line for line in lines) for word in words)
 
 

@@ -31,7 +31,11 @@ def test_a_table_says_which_columns_it_leaves_out_and_how_to_see_them():
     assert "fisher" not in text.splitlines()[1]
     words = " ".join(text.split())
     assert "left out: pipe-fisher (COLUMNS=21 shows all)" in words
-    assert drawn(TABLE, 10).splitlines()[3:6] == ["left out: ", "first end,", "pipe-fishe"]
+    assert drawn(TABLE, 10).splitlines()[3:6] == [
+        "left out: ",
+        "first end,",
+        "pipe-fishe",
+    ]
 
 
 @pytest.mark.parametrize(("shown", "width"), [(TABLE, 21), (indented(TABLE), 23)])
@@ -90,7 +94,9 @@ def test_parts_are_named_in_plain_digits():
     ],
 )
 def test_long_names_go_on_behind_marks(width, rows):
-    name = TableColumn("on", ["few_microbatches/zb-6.2b-8x6-0.5p"], is_text=True, wraps=True)
+    name = TableColumn(
+        "on", ["few_microbatches/zb-6.2b-8x6-0.5p"], is_text=True, wraps=True
+    )
     lines = drawn(FittingTable(name), width).splitlines()
     assert [line.strip() for line in lines][2:] == rows
 
@@ -108,5 +114,7 @@ def test_the_table_of_bounds_has_the_bound_of_a_later_step():
     later = result.model_copy(update={"bound_by": "few-devices", "bound": 8.5})
     assert "few-devices" in drawn(report(later, verbose=True), 80)
     assert result.bound_by in [each.name for each in result.bounds]
-    rows = [drawn(report(each, verbose=True), 80).splitlines() for each in (result, later)]
+    rows = [
+        drawn(report(each, verbose=True), 80).splitlines() for each in (result, later)
+    ]
     assert len(rows[1]) == len(rows[0]) + 1

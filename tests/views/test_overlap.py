@@ -22,7 +22,13 @@ from ppsolve.solver.views.overlap import (
     program_of,
     stream_rows,
 )
-from ppsolve.solver.views.reports import comparison, entry_line, entry_report, report, summary_line
+from ppsolve.solver.views.reports import (
+    comparison,
+    entry_line,
+    entry_report,
+    report,
+    summary_line,
+)
 from ppsolve.solver.views.terminal_chart import blocks
 from tests.kinds.overlap.cases import program, programs
 from tests.views.shorthands import describe_problem, view_of_document, view_of_schedule
@@ -33,7 +39,13 @@ FAILURE = "AssertionError in raise_comms: assert len(cur_comms) <= 1"
 
 
 def node(name, duration=0, *deps, kind="compute", **more):
-    return {"name": name, "kind": kind, "duration": duration, "deps": list(deps), **more}
+    return {
+        "name": name,
+        "kind": kind,
+        "duration": duration,
+        "deps": list(deps),
+        **more,
+    }
 
 
 LAYERS = program(
@@ -41,7 +53,9 @@ LAYERS = program(
     node("gather0", 90, kind="comm", bytes=16, collective="all_gather", group="data"),
     node("w0", 0, "gather0", kind="wait"),
     node("layer0", 120, "embed", "w0", bytes=4),
-    node("dispatch1", 60, "layer0", kind="comm", collective="all_to_all", group="expert"),
+    node(
+        "dispatch1", 60, "layer0", kind="comm", collective="all_to_all", group="expert"
+    ),
     node("gather1", 90, kind="comm", bytes=16, collective="all_gather", group="data"),
     node("w1", 0, "gather1", kind="wait"),
     node("d1", 0, "dispatch1", kind="wait"),
@@ -78,11 +92,28 @@ def entry(name, status="feasible", **fields):
 
 def test_streams_waits_and_curves_are_drawn():
     lines = drawn(view(LAYERS), 100).splitlines()
-    rows = {line.split("│")[0].strip(): line.split("│")[1] for line in lines if "│" in line}
-    assert list(rows) == ["compute", "comm data", "comm expert", "in flight", "live bytes"]
+    rows = {
+        line.split("│")[0].strip(): line.split("│")[1] for line in lines if "│" in line
+    }
+    assert list(rows) == [
+        "compute",
+        "comm data",
+        "comm expert",
+        "in flight",
+        "live bytes",
+    ]
     # embed 0-50, gather0 50-140, layer0 140-260, both collectives from 260, layer1 350-470
-    shares = [match.group().strip() for match in re.finditer(r"w+|[a-z]+\d? *", rows["compute"])]
-    assert [share.rstrip("w") or "w" for share in shares] == ["embed", "w", "layer0", "w", "layer1"]
+    shares = [
+        match.group().strip()
+        for match in re.finditer(r"w+|[a-z]+\d? *", rows["compute"])
+    ]
+    assert [share.rstrip("w") or "w" for share in shares] == [
+        "embed",
+        "w",
+        "layer0",
+        "w",
+        "layer1",
+    ]
     width = len(rows["compute"])
     assert rows["compute"].count("w") == pytest.approx(180 / 470 * width, abs=2)
     assert rows["comm data"].strip("·").startswith("gather0")
@@ -201,7 +232,15 @@ def test_an_order_that_runs_otherwise_is_not_the_program():
     names = [node.name for node in LAYERS.nodes]
     assert program_of(LAYERS, run.schedule, names) is not None
     sooner = ["gather0", "embed", *names[2:]]
-    for order in (None, "names", names[:-1], [*names[:-1], "?"], names[::-1], [1], sooner):
+    for order in (
+        None,
+        "names",
+        names[:-1],
+        [*names[:-1], "?"],
+        names[::-1],
+        [1],
+        sooner,
+    ):
         assert program_of(LAYERS, run.schedule, order) is None
 
 
@@ -221,7 +260,13 @@ def test_types_of_collectives(text, kind):
 
 def test_letters_of_bars_by_room():
     bar = Bar(0, 1, "kernel", "W", "weight_grad12", short="W12")
-    assert [bar.text(width) for width in (1, 2, 3, 12, 13)] == ["W", "W", "W12", "W12", bar.label]
+    assert [bar.text(width) for width in (1, 2, 3, 12, 13)] == [
+        "W",
+        "W",
+        "W12",
+        "W12",
+        bar.label,
+    ]
 
 
 def test_curves_show_the_largest_amount_of_a_column():
@@ -235,7 +280,10 @@ def test_curves_show_the_largest_amount_of_a_column():
     assert curve.columns((4, 4), 2) == [0, 0]
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12), st.integers(1, 60))
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12),
+    st.integers(1, 60),
+)
 def test_no_peak_of_a_curve_is_lost(points, width):
     curve = AmountCurve("x", sorted(dict(points).items()))
     columns = curve.columns((0, 51), width)
@@ -293,7 +341,11 @@ def test_a_verbose_report_leaves_nothing_out():
         heuristics=(
             entry("original", value=2400, makespan=2400, gap=0.2, estimate=1900),
             entry("raise-comms", "failed", reason=f"{FAILURE} (completed: sink_waits)"),
-            entry("raise-comms-stable", "failed", reason=f"{FAILURE} (completed: sink_waits)"),
+            entry(
+                "raise-comms-stable",
+                "failed",
+                reason=f"{FAILURE} (completed: sink_waits)",
+            ),
             entry("1f1b", "not_applicable", reason="needs a pipeline"),
         ),
         exposed=[{"name": f"c{n}", "waited": 1, "because": chain} for n in range(7)],
@@ -310,7 +362,9 @@ def test_the_least_peak_is_proved_or_bounded():
     capped = program(node("a", 1, bytes=1), max_live_bytes=40)
     proved = drawn(report(result(least_peak_bytes=36.5), instance=capped), 100)
     assert "36.5 of 40 (proven least at this makespan)" in proved
-    assert "36.5 (at least 30 at this makespan)" in drawn(report(result(least_peak_bytes=30)), 100)
+    assert "36.5 (at least 30 at this makespan)" in drawn(
+        report(result(least_peak_bytes=30)), 100
+    )
 
 
 def test_caps_per_group_are_named():
@@ -318,7 +372,9 @@ def test_caps_per_group_are_named():
     capped = program(*nodes, max_in_flight={"data": 1})
     text = drawn(view(capped), 100)
     assert "1 per group (data: 1, expert: no limit)" in text
-    assert re.search(r"max in flight +data: 1$", drawn(describe_problem(capped, None), 80), re.M)
+    assert re.search(
+        r"max in flight +data: 1$", drawn(describe_problem(capped, None), 80), re.M
+    )
 
 
 def test_an_instance_is_described():
@@ -339,15 +395,23 @@ def test_one_line_for_quiet():
         "demo: OPTIMAL 2,000 us, bound 2,000, gap 0.00 %, exposed 500 us, 25.00 %"
     )
     failed = entry_line(entry("raise-comms", "failed", reason=FAILURE), "us").plain
-    assert failed.startswith("raise-comms: failed (raise_comms: several collectives left")
+    assert failed.startswith(
+        "raise-comms: failed (raise_comms: several collectives left"
+    )
 
 
 def test_the_report_of_a_pass():
     text = drawn(entry_report(LAYERS, api.simulate(LAYERS, "original")), 100)
     assert re.search(r"makespan +470 us", text)
-    assert re.search(r"older estimate +none: two collectives run at the same time", text)
-    text = drawn(entry_report(LAYERS, entry("raise-comms", "failed", reason=FAILURE)), 100)
-    assert re.search(r"reason +raise_comms: several collectives left to come first", text)
+    assert re.search(
+        r"older estimate +none: two collectives run at the same time", text
+    )
+    text = drawn(
+        entry_report(LAYERS, entry("raise-comms", "failed", reason=FAILURE)), 100
+    )
+    assert re.search(
+        r"reason +raise_comms: several collectives left to come first", text
+    )
     assert "makespan" not in text
 
 
@@ -356,7 +420,9 @@ def test_comparison_tells_programs_units_and_failures():
     original = entry("original", value=2400, makespan=2400, gap=0.2, exposed_wait=900)
     same = entry("raise-comms-stable", "failed", reason=FAILURE)
     first = result(heuristics=(original, failing, same))
-    second = result(instance="other", time_unit="ms", heuristics=(original, failing, same))
+    second = result(
+        instance="other", time_unit="ms", heuristics=(original, failing, same)
+    )
     text = drawn(comparison([first, second]), 140)
     assert re.search(r"demo +OPTIMAL +2,000 us +2,000 ", text)
     assert re.search(r"other +OPTIMAL +2,000 ms +2,000 ", text)
@@ -388,10 +454,18 @@ def test_a_thousand_nodes_are_drawn():
 def test_collectives_of_pipelines_have_rows_and_letters():
     ops = (
         ScheduledOp(id="AG0", kind="AG", stage=0, device=0, start=0, end=10),
-        ScheduledOp(id="F0.0", kind="F", stage=0, device=0, microbatch=0, start=10, end=30),
-        ScheduledOp(id="ARF0.0", kind="ARF", stage=0, device=0, microbatch=0, start=30, end=40),
-        ScheduledOp(id="B0.0", kind="B", stage=0, device=0, microbatch=0, start=40, end=80),
-        ScheduledOp(id="ARB0.0", kind="ARB", stage=0, device=0, microbatch=0, start=80, end=90),
+        ScheduledOp(
+            id="F0.0", kind="F", stage=0, device=0, microbatch=0, start=10, end=30
+        ),
+        ScheduledOp(
+            id="ARF0.0", kind="ARF", stage=0, device=0, microbatch=0, start=30, end=40
+        ),
+        ScheduledOp(
+            id="B0.0", kind="B", stage=0, device=0, microbatch=0, start=40, end=80
+        ),
+        ScheduledOp(
+            id="ARB0.0", kind="ARB", stage=0, device=0, microbatch=0, start=80, end=90
+        ),
         ScheduledOp(id="RS0", kind="RS", stage=0, device=0, start=90, end=100),
     )
     document = ScheduleDocument(time_unit="us", ops=ops)

@@ -98,10 +98,13 @@ class TestPlans:
             }
         )  # fmt: skip
         assert (
-            in_words(alone) == "one device, micro-batch 8, 1 micro-batch, batch 8, fused backward"
+            in_words(alone)
+            == "one device, micro-batch 8, 1 micro-batch, batch 8, fused backward"
         )
         line = alone.model_copy(update={"pipeline_depth": 2})
-        assert in_words(line).startswith("pipeline of 2 devices, one stage per device, micro-b")
+        assert in_words(line).startswith(
+            "pipeline of 2 devices, one stage per device, micro-b"
+        )
 
     @pytest.mark.parametrize(
         ("layers", "text"),
@@ -154,7 +157,9 @@ class TestPlans:
         search = {"placements": ["linear"], "schedules": ["gpipe"], "batch_sizes": [8]}
         cluster = REQUEST["cluster"] | {"memory": 470}
         found = plan(parse_request(REQUEST | {"cluster": cluster, "search": search}))
-        words = [" ".join(drawn(plan_report(found), width).split()) for width in (80, 120)]
+        words = [
+            " ".join(drawn(plan_report(found), width).split()) for width in (80, 120)
+        ]
         for text in words:
             assert "proved not to fit the memory" in text
             assert "with schedules beyond the memory" in text
@@ -187,7 +192,9 @@ class TestPlans:
         many = found.model_copy(update={"table": (found.winner, *rows)})
         text = drawn(plan_report(many))
         assert "7 do not fit the memory:" in text
-        assert text.index("micro-batch 3: device 0 needs 603 bytes") < text.index("micro-batch 4: ")
+        assert text.index("micro-batch 3: device 0 needs 603 bytes") < text.index(
+            "micro-batch 4: "
+        )
         assert "micro-batch 7:" not in text
         assert "3 more, which lack more" in text
         everything = drawn(plan_report(many, verbose=True, top=1))
@@ -202,7 +209,9 @@ class TestPlans:
         text = drawn(plan_report(both, top=100), width=200)
         assert re.search(r"batches +TP +pute +batch", text)
         only = [row for row in both.table if row.configuration.tensor_parallel == 2]
-        text = drawn(plan_report(both.model_copy(update={"table": tuple(only)})), width=200)
+        text = drawn(
+            plan_report(both.model_copy(update={"table": tuple(only)})), width=200
+        )
         assert "in all these rows: tensor parallelism (TP) 2, " in text
         assert "TP  " not in text
         for words in ("TP", "recom"):
@@ -211,9 +220,13 @@ class TestPlans:
 
     def test_schedules_that_are_not_allowed(self, found):
         winner = found.winner.model_copy(
-            update={"goodput": Range(low=found.goodput.low, high=2 * found.goodput.high)}
+            update={
+                "goodput": Range(low=found.goodput.low, high=2 * found.goodput.high)
+            }
         )
-        text = drawn(plan_report(found.model_copy(update={"winner": winner})), width=200)
+        text = drawn(
+            plan_report(found.model_copy(update={"winner": winner})), width=200
+        )
         assert "with any schedule at most" in text
 
     def test_an_open_plan(self, found):
@@ -236,7 +249,9 @@ class TestPlanCharts:
         assert chart.x_name == "batch size"
         assert chart.xs == [8, 16]
         rows = [row for row in found.table if row.goodput]
-        assert max(s.most for s in chart.series) == max(row.goodput.high for row in rows)
+        assert max(s.most for s in chart.series) == max(
+            row.goodput.high for row in rows
+        )
         reached = [p.low for s in chart.series for p in s.marked if p.low is not None]
         assert max(reached) == found.goodput.low
 
@@ -262,7 +277,9 @@ class TestPlanCharts:
         assert all(len(series.line) == 2 for series in chart.series)
         assert " to " not in drawn(chart)
         assert all(
-            series.line == [] for series in plan_chart(found).series if series.marked[0].low is None
+            series.line == []
+            for series in plan_chart(found).series
+            if series.marked[0].low is None
         )
 
 
@@ -281,7 +298,11 @@ class TestLineCharts:
         cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
         assert cells[0] == ["goodput"]
         assert cells[1:3] == [["a"], ["batch size", "on 1", "b"]]
-        assert cells[4:7] == [["1", "10", "-"], ["2", "-", "at most 25"], ["4", "20 to 30", "-"]]
+        assert cells[4:7] == [
+            ["1", "10", "-"],
+            ["2", "-", "at most 25"],
+            ["4", "20 to 30", "-"],
+        ]
 
     def test_one_line_says_what_the_figures_mean(self):
         best, choice = "x: proved best", "*: the choice"
@@ -289,10 +310,14 @@ class TestLineCharts:
         proved = "at most y: no schedule made"
         assert drawn(self.MIXED, 110).splitlines()[-1] == f"{reached}; {proved}; {best}"
         assert chart_of(Series("b", [], [Point(2, 25)])).legend == proved
-        assert chart_of(Series("a", [(1, 2), (4, 3)], [Point(4, 3, 3)])).legend == choice
+        assert (
+            chart_of(Series("a", [(1, 2), (4, 3)], [Point(4, 3, 3)])).legend == choice
+        )
         assert chart_of(Series("a", [(1, 2)], [Point(1, 2, 2)])).legend == ""
 
-    def test_the_choice_among_many_is_marked_and_nearest_figures_say_where_they_are(self):
+    def test_the_choice_among_many_is_marked_and_nearest_figures_say_where_they_are(
+        self,
+    ):
         line = [(float(x), 2.0 * x) for x in range(3, 40)]
         text = drawn(chart_of(Series("a", line, [Point(10, 20, 20)])))
         rows = [row.split() for row in text.splitlines()[3:-1]]
@@ -301,11 +326,17 @@ class TestLineCharts:
         ]  # fmt: skip
         few = chart_of(Series("a", [(3, 5.5), (64, 7)], []), Series("b", [(4, 1)], []))
         rows = [row.split() for row in drawn(few).splitlines()[3:]]
-        assert rows == [["3", "5.5", "1", "(4)"], ["4", "5.5", "(3)", "1"], ["64", "7", "-"]]
+        assert rows == [
+            ["3", "5.5", "1", "(4)"],
+            ["4", "5.5", "(3)", "1"],
+            ["64", "7", "-"],
+        ]
 
     @given(
         st.lists(
-            st.tuples(st.integers(1, 10**6), st.floats(0, 1e9), st.none() | st.floats(0, 1)),
+            st.tuples(
+                st.integers(1, 10**6), st.floats(0, 1e9), st.none() | st.floats(0, 1)
+            ),
             min_size=1,
             max_size=12,
             unique_by=lambda point: point[0],
@@ -314,9 +345,12 @@ class TestLineCharts:
     )
     def test_any_figures_fit(self, points, width):
         marked = [
-            Point(x, y, None if share is None else share * y) for x, y, share in sorted(points)
+            Point(x, y, None if share is None else share * y)
+            for x, y, share in sorted(points)
         ]
-        chart = chart_of(*(Series(name, [(p.x, p.high) for p in marked], marked) for name in "ab"))
+        chart = chart_of(
+            *(Series(name, [(p.x, p.high) for p in marked], marked) for name in "ab")
+        )
         lines = drawn(chart, width).splitlines()
         assert max(map(len, lines)) <= width
         notes = ("left out: b (", chart.legend[:8] or "no legend")
@@ -332,7 +366,14 @@ class TestLineCharts:
 
     def test_ticks(self):
         many = [(x, 1.0) for x in range(128, 5000, 30)]
-        assert chart_of(Series("a", many, [])).x_ticks() == [128, 256, 512, 1024, 2048, 4096]
+        assert chart_of(Series("a", many, [])).x_ticks() == [
+            128,
+            256,
+            512,
+            1024,
+            2048,
+            4096,
+        ]
         assert chart_of(Series("a", [(5, 1), (6, 1)], [])).x_ticks() == [5, 6]
         narrow = [(x, 1.0) for x in range(33, 60)]
         assert chart_of(Series("a", narrow, [])).x_ticks() == [33, 59]
@@ -370,7 +411,9 @@ class TestFiles:
 
     def test_formats(self):
         assert [chart_format(name) for name in ("a.png", "b/c.SVG")] == ["png", "svg"]
-        with pytest.raises(InputError, match=r"a.pdf: --chart: expected a file name ending in"):
+        with pytest.raises(
+            InputError, match=r"a.pdf: --chart: expected a file name ending in"
+        ):
             chart_format("a.pdf")
 
     def test_matplotlib_is_missing(self, monkeypatch):
@@ -380,7 +423,9 @@ class TestFiles:
 
 
 def plan_lines(stream, *, everything=False):
-    return PlainLines(stream, PLAN_WORDS, partial(is_news_of_plan, everything=everything))
+    return PlainLines(
+        stream, PLAN_WORDS, partial(is_news_of_plan, everything=everything)
+    )
 
 
 class TestProgress:
@@ -388,7 +433,9 @@ class TestProgress:
         return PlanProgress(seconds, phase, examined, 1200, best, bound)
 
     def test_plain_lines(self):
-        assert PLAN_WORDS.line(self.event(1.25)) == ("[    1.25 s] heuristics  3/1,200  at most 4")
+        assert PLAN_WORDS.line(self.event(1.25)) == (
+            "[    1.25 s] heuristics  3/1,200  at most 4"
+        )
         assert PLAN_WORDS.line(self.event(best=5.0)).endswith(
             "best 5 samples/s  at most 5  gap 0.00 %"
         )
@@ -397,7 +444,11 @@ class TestProgress:
         stream = io.StringIO()
         write = plan_lines(stream)
         for step in range(500):
-            write(self.event(step / 50, ("heuristics", "splits")[step % 2], best=float(step)))
+            write(
+                self.event(
+                    step / 50, ("heuristics", "splits")[step % 2], best=float(step)
+                )
+            )
         assert 9 <= len(stream.getvalue().splitlines()) <= 11
 
     def test_lines_without_changes_are_rare(self):
@@ -430,7 +481,10 @@ class TestProgress:
         assert len(text) <= width
         assert "\n" not in text
         if width == 140:
-            assert "600/1,200  best 2 samples/s  at most 4  gap 50.00 %  heuristics  tiny" in text
+            assert (
+                "600/1,200  best 2 samples/s  at most 4  gap 50.00 %  heuristics  tiny"
+                in text
+            )
         live(self.event(best=0.0, bound=0.0))
         assert "gap" not in drawn(Group(live), 140)
 

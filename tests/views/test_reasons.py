@@ -24,16 +24,23 @@ def failed(reason: str, broken: BrokenRule | None = None) -> HeuristicEntry:
 
 
 def test_a_reason_in_an_older_result_is_shown_as_it_is() -> None:
-    entry = HeuristicEntry.model_validate({"name": "odd", "status": "infeasible", "reason": LONG})
+    entry = HeuristicEntry.model_validate(
+        {"name": "odd", "status": "infeasible", "reason": LONG}
+    )
     assert Drawing().reason(entry, verbose=False) == LONG
 
 
 def test_what_is_too_much_is_said_in_short_whatever_the_pool_is_called() -> None:
     name = "cache holds 3 of 4 at 5"
     held = {name: 2}
-    ops = [{"id": op, "duration": 1, "acquire": held, "release_at_end": held} for op in "ab"]
+    ops = [
+        {"id": op, "duration": 1, "acquire": held, "release_at_end": held}
+        for op in "ab"
+    ]
     pools = [{"name": name, "capacity": 2}]
-    problem = lower(parse_instance({"kind": "graph", "resources": [], "pools": pools, "ops": ops}))
+    problem = lower(
+        parse_instance({"kind": "graph", "resources": [], "pools": pools, "ops": ops})
+    )
     violations = check_schedule(problem, Schedule(problem, np.zeros(2, dtype=np.int64)))
     broken = BrokenRule.first_of(violations)
     assert broken == BrokenRule(rule="memory", short=f"{name} holds 4 of 2")
@@ -56,7 +63,9 @@ def test_ops_that_all_wait_for_memory_lack_memory() -> None:
     """Two ops each take the only unit of a pool for ever."""
     ops = [{"id": op, "duration": 1, "acquire": {"m": 1}} for op in "ab"]
     pools = [{"name": "m", "capacity": 1}]
-    graph = parse_instance({"kind": "graph", "resources": [], "pools": pools, "ops": ops})
+    graph = parse_instance(
+        {"kind": "graph", "resources": [], "pools": pools, "ops": ops}
+    )
     entry = ppsolve.simulate(graph, "list-serial")
     assert entry.status is HeuristicStatus.FAILED
     assert entry.broken == BrokenRule(rule="memory")
@@ -64,7 +73,9 @@ def test_ops_that_all_wait_for_memory_lack_memory() -> None:
 
 
 def test_an_error_tells_the_heuristic_and_the_reason_apart() -> None:
-    graph = parse_instance({"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 1}]})
+    graph = parse_instance(
+        {"kind": "graph", "resources": [], "ops": [{"id": "a", "duration": 1}]}
+    )
     with pytest.raises(NotApplicableError) as refused:
         ppsolve.simulate(graph, "GPipe")
     error = refused.value

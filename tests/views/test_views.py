@@ -22,10 +22,29 @@ from ppsolve.models.core.result import (
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.views.chart import Bar, Chart, Row, chart_rows, columns, has_chunks, kinds_of
+from ppsolve.solver.views.chart import (
+    Bar,
+    Chart,
+    Row,
+    chart_rows,
+    columns,
+    has_chunks,
+    kinds_of,
+)
 from ppsolve.solver.views.figures import figure, percent, ratio, seconds, shorten
-from ppsolve.solver.views.progress import LiveLine, PlainLines, is_news_of_run, run_words
-from ppsolve.solver.views.reports import best_entry, comparison, entry_line, report, summary_line
+from ppsolve.solver.views.progress import (
+    LiveLine,
+    PlainLines,
+    is_news_of_run,
+    run_words,
+)
+from ppsolve.solver.views.reports import (
+    best_entry,
+    comparison,
+    entry_line,
+    report,
+    summary_line,
+)
 from ppsolve.solver.views.tables import FittingTable, TableColumn
 from tests.views.shorthands import describe_problem, view_of_any, view_of_document
 
@@ -115,13 +134,21 @@ class TestFigures:
 
     def test_ratio_seconds_shorten(self):
         assert (ratio(0.23474), ratio(None)) == ("0.2347", "-")
-        assert [seconds(x) for x in (0.041, 3.14, 125.0)] == ["0.04 s", "3.1 s", "2 min 05 s"]
+        assert [seconds(x) for x in (0.041, 3.14, 125.0)] == [
+            "0.04 s",
+            "3.1 s",
+            "2 min 05 s",
+        ]
         assert (shorten("abcdef", 4), shorten("abc", 4)) == ("abc~", "abc")
 
 
 class TestColumns:
     def test_bars_and_bubbles(self):
-        assert cells([bar(0, 4), bar(6, 10, "I0", "I")], 10) == [("F0", 4), (".", 2), ("I0", 4)]
+        assert cells([bar(0, 4), bar(6, 10, "I0", "I")], 10) == [
+            ("F0", 4),
+            (".", 2),
+            ("I0", 4),
+        ]
 
     def test_widths_always_add_up(self):
         bars = [bar(i * 0.37, i * 0.37 + 0.2, f"F{i}") for i in range(25)]
@@ -144,9 +171,14 @@ class TestColumns:
             bars.append(bar(index + 0.5, index + 0.75, f"W{index}", "W"))
         shown = cells(bars, 100, 0.0, 1000.0)
         count = {
-            letter: sum(size for label, size in shown if label[0] == letter) for letter in "FW."
+            letter: sum(size for label, size in shown if label[0] == letter)
+            for letter in "FW."
         }
-        assert count == {"F": pytest.approx(50, abs=1), "W": pytest.approx(25, abs=1), ".": 25}
+        assert count == {
+            "F": pytest.approx(50, abs=1),
+            "W": pytest.approx(25, abs=1),
+            ".": 25,
+        }
 
 
 class TestGantt:
@@ -219,7 +251,8 @@ class TestGantt:
 
     def test_an_unknown_kind_is_drawn_all_the_same(self):
         document = ScheduleDocument(
-            time_unit="us", ops=(op("Z1.0", 0, 5, kind="Z", stage=1, device=0, microbatch=0),)
+            time_unit="us",
+            ops=(op("Z1.0", 0, 5, kind="Z", stage=1, device=0, microbatch=0),),
         )
         assert "device 0 │Z0" in drawn(view_of_document("odd", document), 60)
 
@@ -235,7 +268,9 @@ class TestGantt:
                 ],
             }
         )  # fmt: skip
-        text = drawn(view_of_any("g", time_orders(lower(graph), [np.array([0, 1])])), 80)
+        text = drawn(
+            view_of_any("g", time_orders(lower(graph), [np.array([0, 1])])), 80
+        )
         assert "gpu │alpha" in text
         assert "a resource with~ │·····" in text
 
@@ -254,7 +289,10 @@ class TestRows:
         )
 
     def test_without_the_instance_rows_follow_labels(self):
-        assert [row.name for row in chart_rows(self.document())] == ["device 0", "device 1"]
+        assert [row.name for row in chart_rows(self.document())] == [
+            "device 0",
+            "device 1",
+        ]
         names = [row.name for row in chart_rows(self.document(), links=True)]
         assert names == ["device 0", "device 1", "comm 0"]
 
@@ -286,11 +324,18 @@ def result(**changes):
         "stop_reason": StopReason.PROVED,
         "wall_seconds": 0.25,
         "versions": Versions(ppsolve="0", python="3"),
-        "bounds": (BoundEntry(name="load", value=900), BoundEntry(name="chain", value=1000)),
+        "bounds": (
+            BoundEntry(name="load", value=900),
+            BoundEntry(name="chain", value=1000),
+        ),
         "heuristics": (
-            HeuristicEntry(name="zbv", status="not_applicable", reason="needs two chunks"),
+            HeuristicEntry(
+                name="zbv", status="not_applicable", reason="needs two chunks"
+            ),
             HeuristicEntry(name="1f1b", status="feasible", value=1338, gap=0.338),
-            HeuristicEntry(name="gpipe", status="infeasible", value=1200, reason="memory: full"),
+            HeuristicEntry(
+                name="gpipe", status="infeasible", value=1200, reason="memory: full"
+            ),
             HeuristicEntry(name="odd", status="failed", reason="deadlock: a -> b -> a"),
             HeuristicEntry(name="zb-h1", status="feasible", value=1000, gap=0.0),
         ),
@@ -314,25 +359,37 @@ class TestTables:
 
     def test_what_is_proved_has_one_distance(self):
         text = drawn(report(result()), 100)
-        assert re.search(r"\n +over\n +heuristic +makespan +best +bubble +status\n", text)
+        assert re.search(
+            r"\n +over\n +heuristic +makespan +best +bubble +status\n", text
+        )
         assert re.search(r"1f1b +1,338 +33\.80 % +- +feasible", text)
 
     @pytest.mark.parametrize("width", [80, 100])
     def test_what_is_open_has_the_gap_of_each_heuristic_too(self, width):
         # (1338 - 900) / 1338 to the bound, as in the header; (1338 - 1000) / 1000 over the best.
         text = drawn(report(result(status=Status.FEASIBLE, bound=900, gap=0.1)), width)
-        assert re.search(r"\n +over\n +heuristic +makespan +best +gap +(bubble +)?status\n", text)
+        assert re.search(
+            r"\n +over\n +heuristic +makespan +best +gap +(bubble +)?status\n", text
+        )
         assert re.search(r"\n  gap +10\.00 %\n", text)
         assert re.search(r"zb-h1 +1,000 +0\.00 % +10\.00 % +(- +)?best", text)
         assert re.search(r"1f1b +1,338 +33\.80 % +32\.74 % +(- +)?feasible", text)
         assert re.search(r"gpipe +1,200 +- +- +(- +)?infeasible", text)
 
     def test_a_comparison_counts_what_was_run(self):
-        sweep = HeuristicEntry(name="list-sweep", status="feasible", value=1000, gap=0.0)
-        broken = HeuristicEntry(name="1f1b", status="infeasible", value=900, reason="memory: full")
-        absent = HeuristicEntry(name="zbv", status="not_applicable", reason="needs two chunks")
+        sweep = HeuristicEntry(
+            name="list-sweep", status="feasible", value=1000, gap=0.0
+        )
+        broken = HeuristicEntry(
+            name="1f1b", status="infeasible", value=900, reason="memory: full"
+        )
+        absent = HeuristicEntry(
+            name="zbv", status="not_applicable", reason="needs two chunks"
+        )
         searched = result(heuristics=(broken, absent, sweep))
-        text = drawn(comparison([searched, result(heuristics=(broken,)), searched]), 140)
+        text = drawn(
+            comparison([searched, result(heuristics=(broken,)), searched]), 140
+        )
         assert re.search(r"list-sweep +2 of 2 +0 +0 +0 +2 ", text)
         assert re.search(r"1f1b +0 of 3 +3 +0 +0 +0 ", text)
         text = drawn(comparison([searched, searched]), 140)
@@ -353,7 +410,9 @@ class TestTables:
         assert str(entry_line(other, "us")) == "ascending: feasible 1,300 us under fifo"
 
     def test_not_applicable_is_folded_unless_verbose(self):
-        assert "not applicable: zbv (--verbose says why)" in drawn(report(result()), 100)
+        assert "not applicable: zbv (--verbose says why)" in drawn(
+            report(result()), 100
+        )
         text = drawn(report(result(), verbose=True), 100)
         assert "not applicable: needs two chunks" in text
         assert re.search(r"bound +value \(us\)\n.*\n +load +900\n", text)
@@ -372,7 +431,9 @@ class TestTables:
         memory = "memory: device 0 holds 7 of 3 at 178308 us (too much from 29718 us to the end)"
         broken = BrokenRule(rule="memory", short="device 0 holds 7 of 3")
         entries = tuple(
-            HeuristicEntry(name=name, status=status, value=2187537, reason=reason, broken=rule)
+            HeuristicEntry(
+                name=name, status=status, value=2187537, reason=reason, broken=rule
+            )
             for name, status, reason, rule in (
                 ("list-backward-first", "infeasible", memory, broken),
                 ("odd", "failed", "deadlock: " + "F0.0 -> " * 30, None),
@@ -409,7 +470,9 @@ class TestTables:
         assert drawn(entry_line(entry, "us")).strip() == "x: infeasible 5 us (memory)"
 
     def test_comparison_counts(self):
-        other = result(instance="b", value=1100, status=Status.FEASIBLE, best_by="cp-sat")
+        other = result(
+            instance="b", value=1100, status=Status.FEASIBLE, best_by="cp-sat"
+        )
         text = drawn(comparison([result(), other]), 120)
         assert re.search(r"1f1b +2 of 2 +0 +0 +0 +0 +33\.80 % +33\.80 %", text)
         assert re.search(r"gpipe +0 of 2 +2 +0 +0 +0 +- +-", text)
@@ -482,9 +545,12 @@ class TestProgress:
     def test_labels_say_which_instance_runs(self):
         stream = io.StringIO()
         run_lines(stream, "us", label="[2/4] demo  ")(self.EVENT)
-        assert stream.getvalue().startswith("[2/4] demo  [    1.50 s] incumbent: zb-h1  best")
+        assert stream.getvalue().startswith(
+            "[2/4] demo  [    1.50 s] incumbent: zb-h1  best"
+        )
         live = LiveLine("[2/4] demo", 60.0, run_words("us"))
         live(Progress("phase", 0.0, "cp-sat"))
         assert re.search(
-            r"^\S 0\.\d\d s of 60\.0 s +phase: cp-sat +\[2/4\] demo$", drawn(live).strip()
+            r"^\S 0\.\d\d s of 60\.0 s +phase: cp-sat +\[2/4\] demo$",
+            drawn(live).strip(),
         )

@@ -119,9 +119,12 @@ class LoweredCycle:
         self.op_of = self.cycle.op_of
         self.compute = self.iteration.span_resources
         syncing = [module for module in self.modules if module.sync_a or module.sync_b]
-        devices = {device for module in syncing for device in self._sync_devices(module)}
+        devices = {
+            device for module in syncing for device in self._sync_devices(module)
+        }
         self.comm = {
-            device: self.cycle.stream(DeviceName("comm", (device,))) for device in sorted(devices)
+            device: self.cycle.stream(DeviceName("comm", (device,)))
+            for device in sorted(devices)
         }
         # Of each stage and device: int64[N, modules], and int64[N - 1] between two iterations.
         self.preconditions: dict[Place, IntArray] = {}
@@ -129,7 +132,8 @@ class LoweredCycle:
         for place in self.cycle.places:
             self._end_iterations(place)
         curvature = {
-            factor: self._add_curvature(factor, instance.pipeline.device_grid) for factor in FACTORS
+            factor: self._add_curvature(factor, instance.pipeline.device_grid)
+            for factor in FACTORS
         }
         for number, module in enumerate(self.modules):
             for factor in FACTORS:
@@ -150,7 +154,9 @@ class LoweredCycle:
         return sync_devices(module, self.holders[module.stage])
 
     def _ticks(self, *times: Fraction) -> IntArray:
-        return np.array([self.iteration.scale.ticks(time) for time in times], dtype=np.int64)
+        return np.array(
+            [self.iteration.scale.ticks(time) for time in times], dtype=np.int64
+        )
 
     def _at(self, stage: int, device: int) -> str:
         return f"@{device}" if len(self.holders[stage]) > 1 else ""
@@ -167,7 +173,11 @@ class LoweredCycle:
             self.steps[place] = self.cycle.end_steps(place, last)
 
     def _add_preconditions(self, stage: int, device: int) -> IntArray:
-        modules, count, at = self.modules_of[stage], self.cycle.count, self._at(stage, device)
+        modules, count, at = (
+            self.modules_of[stage],
+            self.cycle.count,
+            self._at(stage, device),
+        )
         names = [
             f"{PRECONDITION_KIND}{stage}:{module.name}{at}@{k}"
             for k in range(count)
@@ -188,7 +198,9 @@ class LoweredCycle:
         # int64[modules, m]
         kind, microbatches = KIND_OF["cov", factor], range(devices.shape[1])
         stages = np.array([module.stage for module in self.modules], dtype=np.int64)
-        ticks = self._ticks(*(work_time(module, "cov", factor) for module in self.modules))
+        ticks = self._ticks(
+            *(work_time(module, "cov", factor) for module in self.modules)
+        )
         backward = "I" if "I" in self.iteration.kinds else "B"
         data = self.iteration.grid("F" if factor == "A" else backward)[stages]
         data = self.op_of[0][data]
@@ -214,7 +226,9 @@ class LoweredCycle:
                 self.cycle.holds[int(devices[module.stage, microbatch])].append(hold)
         return ops
 
-    def _add_refresh(self, module: KfacModule, factor: str, curvature: IntArray) -> None:
+    def _add_refresh(
+        self, module: KfacModule, factor: str, curvature: IntArray
+    ) -> None:
         gate, kind, stage = curvature, KIND_OF["inv", factor], module.stage
         if work_time(module, "sync", factor) > 0:
             gate = self._add_sync(module, factor, curvature)
@@ -226,16 +240,23 @@ class LoweredCycle:
         ]
         block = JobBlock(
             kind,
-            np.broadcast_to(self._ticks(work_time(module, "inv", factor)), (len(holders), 1)),
+            np.broadcast_to(
+                self._ticks(work_time(module, "inv", factor)), (len(holders), 1)
+            ),
             self.compute[holders][:, None],
-            [f"{kind}{stage}:{module.name}{self._at(stage, device)}" for device in holders],
+            [
+                f"{kind}{stage}:{module.name}{self._at(stage, device)}"
+                for device in holders
+            ],
             after=gate,
             before=users,
             labels=OpLabels(stage, np.array(holders)),
         )
         self.cycle.add_jobs(block)
 
-    def _add_sync(self, module: KfacModule, factor: str, curvature: IntArray) -> IntArray:
+    def _add_sync(
+        self, module: KfacModule, factor: str, curvature: IntArray
+    ) -> IntArray:
         devices, kind = self._sync_devices(module), KIND_OF["sync", factor]
         block = JobBlock(
             kind,

@@ -6,7 +6,13 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.base import (
@@ -37,7 +43,9 @@ def _pair(value: Any) -> Any:
         raise ValueError(f"expected a pair [start, end], got {describe(value)}")
     start, end = value
     if (start is None) != (end is None):
-        raise ValueError("expected [start, end] or [null, null], got only one of the two")
+        raise ValueError(
+            "expected [start, end] or [null, null], got only one of the two"
+        )
     if start is None:
         return (None, None)
     start, end = as_clock(start), as_clock(end)
@@ -63,12 +71,20 @@ def _timeline(value: Any) -> Any:
             f"expected an object {{label: [[start, end], ...]}}, got {describe(value)}"
         )
     for label in value:
-        if not isinstance(label, str) or len(label) > MAX_LABEL or parse_label(label) is None:
+        if (
+            not isinstance(label, str)
+            or len(label) > MAX_LABEL
+            or parse_label(label) is None
+        ):
             shown = label[:60] if isinstance(label, str) else describe(label)
             raise ValueError(
-                f'unknown label "{shown}"' + did_you_mean(shown.partition(":")[0], KNOWN_LABELS)
+                f'unknown label "{shown}"'
+                + did_you_mean(shown.partition(":")[0], KNOWN_LABELS)
             )
-    if sum(len(pairs) for pairs in value.values() if isinstance(pairs, list)) > MAX_PAIRS:
+    if (
+        sum(len(pairs) for pairs in value.values() if isinstance(pairs, list))
+        > MAX_PAIRS
+    ):
         raise ValueError(f"expected at most {MAX_PAIRS} intervals per device")
     return value
 
@@ -207,7 +223,9 @@ class KfacInstance(Instance):
             if getattr(self, field) is not None:
                 raise InputError("expected only with a described pipeline", field=field)
         if self.pattern != FREE_PIPELINE:
-            raise InputError("timelines are pinned as they were measured", field="pattern")
+            raise InputError(
+                "timelines are pinned as they were measured", field="pattern"
+            )
         if self.objective is Objective.MAKESPAN:
             raise InputError('expected "iterations" with timelines', field="objective")
         seen: set[int] = set()
@@ -216,9 +234,13 @@ class KfacInstance(Instance):
             self._check_devices(group, field, seen)
             seen.update(group)
         if self.saved is not None:
-            check_length("saved.capacity", self.saved.capacity, self.num_devices, "device")
+            check_length(
+                "saved.capacity", self.saved.capacity, self.num_devices, "device"
+            )
 
-    def _check_devices(self, devices: tuple[int, ...], field: str, taken: set[int]) -> None:
+    def _check_devices(
+        self, devices: tuple[int, ...], field: str, taken: set[int]
+    ) -> None:
         for place, device in enumerate(devices):
             if not 0 <= device < self.num_devices:
                 raise InputError(
@@ -226,7 +248,9 @@ class KfacInstance(Instance):
                     field=f"{field}[{place}]",
                 )
             if device in taken or device in devices[:place]:
-                raise InputError(f"device {device} is named twice", field=f"{field}[{place}]")
+                raise InputError(
+                    f"device {device} is named twice", field=f"{field}[{place}]"
+                )
 
     def _check_described(self) -> None:
         assert self.pipeline is not None
@@ -249,7 +273,9 @@ class KfacInstance(Instance):
         if self.pipeline.slices is not None:
             raise InputError("expected whole micro-batches", field="pipeline.slices")
         if self.pipeline.overlap is not None:
-            raise InputError("expected a pipeline without fused blocks", field="pipeline.overlap")
+            raise InputError(
+                "expected a pipeline without fused blocks", field="pipeline.overlap"
+            )
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',
@@ -275,9 +301,13 @@ class KfacInstance(Instance):
                 )
             names.add((module.stage, module.name))
             if module.replicas is not None:
-                self._check_devices(module.replicas, f"modules[{index}].replicas", set())
+                self._check_devices(
+                    module.replicas, f"modules[{index}].replicas", set()
+                )
         if self.max_age is not None and self.judged_by is Objective.ITERATIONS:
-            raise InputError('expected only with the objective "makespan"', field="max_age")
+            raise InputError(
+                'expected only with the objective "makespan"', field="max_age"
+            )
         if self.max_age is not None and self.max_age >= self.cycle_length:
             raise InputError(
                 f"expected less than the refresh interval {self.cycle_length}, got {self.max_age}",

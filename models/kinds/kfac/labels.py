@@ -24,7 +24,9 @@ KNOWN_LABELS = (
 """All labels, without module and pipe."""
 
 _CALL = re.compile(r"call_(forward|backward)(:up_pipe)?")
-_WORK = re.compile(r"(cov|sync|inv)_kron_([AB])(?::(?!up_pipe$)(.*?))?(:up_pipe)?", re.DOTALL)
+_WORK = re.compile(
+    r"(cov|sync|inv)_kron_([AB])(?::(?!up_pipe$)(.*?))?(:up_pipe)?", re.DOTALL
+)
 
 
 def precondition_label(module: str) -> str:
@@ -41,7 +43,9 @@ class Label:
     kind: str
     factor: str = ""  # ``A`` or ``B`` for K-FAC work, else empty
     module: str = ""  # dotted path of the module, empty where the label has none
-    pipe: int = 0  # 0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera)
+    pipe: int = (
+        0  # 0, or 1 for labels that end in ``:up_pipe`` (the second pipe of Chimera)
+    )
 
     @property
     def data_kind(self) -> str:

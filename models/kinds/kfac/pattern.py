@@ -51,8 +51,12 @@ class Work:
     # Equal parts that are placed one by one: as many as micro-batches for curvature, else 1.
     parts: int
     length: int  # length of each part in ticks
-    recorded: tuple[int, int] | None  # where it was measured, in ticks; None where nothing ran
-    participants: tuple[int, ...]  # devices that meet in it (syncs of replicas), this one included
+    recorded: (
+        tuple[int, int] | None
+    )  # where it was measured, in ticks; None where nothing ran
+    participants: tuple[
+        int, ...
+    ]  # devices that meet in it (syncs of replicas), this one included
     number: int = 0  # tells entries of a device with the same label apart, from 0
 
     @property
@@ -66,7 +70,9 @@ class DevicePattern:
     """Pinned ops and K-FAC work of one device."""
 
     device: int
-    ops: tuple[PinnedOp, ...]  # forwards, backwards (and preconditioning) of iteration 0
+    ops: tuple[
+        PinnedOp, ...
+    ]  # forwards, backwards (and preconditioning) of iteration 0
     work: tuple[Work, ...]  # K-FAC work, in the order of the instance
 
     @property
@@ -76,7 +82,9 @@ class DevicePattern:
 
     def data_of(self, label: Label) -> list[PinnedOp]:
         """Return the ops that make data for a curvature, of its own pipe, by start."""
-        own = (op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe))
+        own = (
+            op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe)
+        )
         return sorted(own, key=lambda op: op.start)
 
     @cached_property
@@ -88,13 +96,23 @@ class DevicePattern:
         """
         of_module: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for index, work in enumerate(self.work):
-            of_module[work.label.kind, work.label.factor, work.label.module].append(index)
+            of_module[work.label.kind, work.label.factor, work.label.module].append(
+                index
+            )
         found = []
         for work in self.work:
             label = work.label
-            before = of_module["cov", label.factor, label.module] if label.kind != "cov" else []
+            before = (
+                of_module["cov", label.factor, label.module]
+                if label.kind != "cov"
+                else []
+            )
             if label.kind == "inv":
-                before = [index for index in before if self.work[index].label.pipe == label.pipe]
+                before = [
+                    index
+                    for index in before
+                    if self.work[index].label.pipe == label.pipe
+                ]
                 before += of_module["sync", label.factor, label.module]
             found.append(tuple(before))
         return found
@@ -106,7 +124,9 @@ class DevicePattern:
         Empty for work that is not curvature.
         """
         return [
-            tuple(op.end for op in self.data_of(work.label)) if work.label.kind == "cov" else ()
+            tuple(op.end for op in self.data_of(work.label))
+            if work.label.kind == "cov"
+            else ()
             for work in self.work
         ]
 
@@ -122,7 +142,9 @@ class RefreshPattern:
     devices: tuple[DevicePattern, ...]
     # Memory that each saved input (``A``) and error (``B``) takes, and the capacity of each device
     # for them; no capacities where there is no limit.
-    saved: Mapping[str, Fraction] = field(default_factory=lambda: dict.fromkeys("AB", Fraction(1)))
+    saved: Mapping[str, Fraction] = field(
+        default_factory=lambda: dict.fromkeys("AB", Fraction(1))
+    )
     capacities: tuple[Fraction, ...] = ()
     # True if syncs occupy the device, as in measured timelines; False: its comm stream.
     syncs_in_holes: bool = True
@@ -133,7 +155,9 @@ class RefreshPattern:
         They are the maximal gaps between its pipeline ops in [0, iterations x period), cut at the
         end of every iteration; the pattern is repeated once per iteration.
         """
-        spans = [(op.start, op.end) for op in self.devices[device].ops if op.end > op.start]
+        spans = [
+            (op.start, op.end) for op in self.devices[device].ops if op.end > op.start
+        ]
         last = iterations * self.period
         busy = [
             (start + begin, end + begin)
@@ -171,7 +195,9 @@ class RefreshPattern:
     def lengths(self) -> dict[Member, int]:
         """Ticks of a part of each work entry: of a sync, those of its slowest member."""
         return {
-            member: max(self.devices[device].work[index].length for device, index in members)
+            member: max(
+                self.devices[device].work[index].length for device, index in members
+            )
             for member, members in self.rendezvous.items()
         }
 
@@ -241,7 +267,9 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
         the times have no common tick.
     """
     assert instance.timelines is not None
-    devices = [list(_last_step(*timeline)) for timeline in enumerate(instance.timelines)]
+    devices = [
+        list(_last_step(*timeline)) for timeline in enumerate(instance.timelines)
+    ]
     origin = min(_edges(devices[0], "forward", 0))
     period = max(_edges(devices[0], "backward", 1)) - origin
     if period <= 0:
@@ -249,7 +277,12 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
             "expected the last backward to end after the first forward starts",
             field="timelines[0].call_backward",
         )
-    times = {abs(time - origin) for rows in devices for _, pair in rows for time in pair or ()}
+    times = {
+        abs(time - origin)
+        for rows in devices
+        for _, pair in rows
+        for time in pair or ()
+    }
     scale = TimeScale.fit(times, instance.time_unit, exact=True)
 
     def ticks(time: Fraction) -> int:
@@ -263,14 +296,18 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
         {_factor(label) for label, pair in rows if label.kind == "sync" and pair}
         for rows in in_ticks
     ]
-    group_of = {device: sorted(group) for group in instance.sync_groups for device in group}
+    group_of = {
+        device: sorted(group) for group in instance.sync_groups for device in group
+    }
     pattern = RefreshPattern(
         name=instance.name,
         scale=scale,
         period=scale.ticks(period),
         margin=Fraction(instance.margin_ratio),
         devices=tuple(
-            _measured_device(number, rows, {d: syncs[d] for d in group_of.get(number, [number])})
+            _measured_device(
+                number, rows, {d: syncs[d] for d in group_of.get(number, [number])}
+            )
             for number, rows in enumerate(in_ticks)
         ),
     )
@@ -278,8 +315,13 @@ def measured_pattern(instance: KfacInstance) -> RefreshPattern:
         return pattern
     return replace(
         pattern,
-        saved={"A": Fraction(instance.saved.input), "B": Fraction(instance.saved.error)},
-        capacities=tuple(entry_at(instance.saved.capacity, d) for d in range(len(devices))),
+        saved={
+            "A": Fraction(instance.saved.input),
+            "B": Fraction(instance.saved.error),
+        },
+        capacities=tuple(
+            entry_at(instance.saved.capacity, d) for d in range(len(devices))
+        ),
     )
 
 
@@ -339,7 +381,13 @@ def _measured_device(
         count = parts if label.kind == "cov" else 1
         length = pair[1] - pair[0] if pair else 0
         meets = label.kind == "sync" and pair
-        devices = [d for d, own in syncs.items() if _factor(label) in own] if meets else [number]
-        work.append(Work(label, count, length // count, pair, tuple(devices), seen[label.text]))
+        devices = (
+            [d for d, own in syncs.items() if _factor(label) in own]
+            if meets
+            else [number]
+        )
+        work.append(
+            Work(label, count, length // count, pair, tuple(devices), seen[label.text])
+        )
         seen[label.text] += 1
     return DevicePattern(number, ops, tuple(work))

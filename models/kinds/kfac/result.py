@@ -16,10 +16,16 @@ ITERATIONS = "iterations"
 """Unit of values and bounds of a refresh."""
 
 _BROKEN = {
-    "cov_before_data": ("curvature part before its data", "curvature parts before their data"),
+    "cov_before_data": (
+        "curvature part before its data",
+        "curvature parts before their data",
+    ),
     "cov_out_of_order": ("curvature part out of order", "curvature parts out of order"),
     "sync_before_cov": ("sync before its curvature", "syncs before their curvature"),
-    "inv_before_cov": ("inversion before its curvature", "inversions before their curvature"),
+    "inv_before_cov": (
+        "inversion before its curvature",
+        "inversions before their curvature",
+    ),
     "inv_before_sync": ("inversion before its sync", "inversions before their sync"),
     "sync_not_aligned": ("sync that does not meet", "syncs that do not meet"),
     "outside_holes": ("op outside the bubbles", "ops outside the bubbles"),

@@ -46,7 +46,9 @@ class LoweredRefresh:
 
     problem: Problem  # pipeline ops of every iteration, pinned, and the K-FAC ops of one refresh
     iterations: tuple[int, ...]
-    op_of: dict[Key, int]  # op number by device, index of the work of that device, and part
+    op_of: dict[
+        Key, int
+    ]  # op number by device, index of the work of that device, and part
 
 
 WeightOf = Callable[[Label], int]
@@ -75,10 +77,14 @@ def lower_refresh(
     """
     chosen = range(len(pattern.devices)) if devices is None else devices
     counts = _counts(pattern, iterations)
-    return _RefreshLowering(pattern, counts, list(chosen), weight_of or (lambda _: 0)).run()
+    return _RefreshLowering(
+        pattern, counts, list(chosen), weight_of or (lambda _: 0)
+    ).run()
 
 
-def _counts(pattern: RefreshPattern, iterations: int | Sequence[int]) -> tuple[int, ...]:
+def _counts(
+    pattern: RefreshPattern, iterations: int | Sequence[int]
+) -> tuple[int, ...]:
     if isinstance(iterations, int):
         return (iterations,) * len(pattern.devices)
     return tuple(iterations)
@@ -126,10 +132,14 @@ class _RefreshLowering:
         self.devices = [pattern.devices[device] for device in devices]
         self.weight_of = weight_of
         self.builder = ProblemBuilder(pattern.name, pattern.scale, Objective.COMPLETION)
-        self.compute = {d: self.builder.add_resource(DeviceName("device", (d,))) for d in devices}
+        self.compute = {
+            d: self.builder.add_resource(DeviceName("device", (d,))) for d in devices
+        }
         self.comm: dict[int, int] = {}
         if not pattern.syncs_in_holes:
-            self.comm = {d: self.builder.add_resource(DeviceName("comm", (d,))) for d in devices}
+            self.comm = {
+                d: self.builder.add_resource(DeviceName("comm", (d,))) for d in devices
+            }
         self.names, self.windows = self.builder.explicit_names, self.builder.windows
         self.weights: dict[int, int] = {}
         self.edges: list[tuple[int, int]] = []
@@ -150,7 +160,10 @@ class _RefreshLowering:
         weight = np.zeros(len(self.names), dtype=np.int64)
         weight[list(self.weights)] = list(self.weights.values())
         self.builder.span_resources = list(self.compute.values())
-        self.builder.pools, self.builder.weight = [pool for pool in pools if pool], weight
+        self.builder.pools, self.builder.weight = (
+            [pool for pool in pools if pool],
+            weight,
+        )
         return LoweredRefresh(self.builder.build(), self.iterations, self.op_of)
 
     def _add_pipeline(self, device: DevicePattern) -> None:
@@ -163,7 +176,9 @@ class _RefreshLowering:
             np.array(kinds, dtype=np.int64),
             ends - begins,
             self._occupied(device.device, begins, ends),
-            OpLabels(device.device, device.device, [number for _, _, number, _ in copies]),
+            OpLabels(
+                device.device, device.device, [number for _, _, number, _ in copies]
+            ),
             pinned=begins,
         )
         for op, (_, k, number, pinned) in zip(added.tolist(), copies, strict=True):
@@ -177,7 +192,9 @@ class _RefreshLowering:
         found = []
         for op in sorted(device.ops, key=lambda op: op.start):
             for k in range(self.iterations[device.device]):
-                found.append((op.start + k * self.pattern.period, k, numbers[op.label], op))
+                found.append(
+                    (op.start + k * self.pattern.period, k, numbers[op.label], op)
+                )
             numbers[op.label] += 1
         return sorted(found, key=lambda copy: copy[:3])
 
@@ -185,7 +202,9 @@ class _RefreshLowering:
         # Copies overlap where a device takes longer than the period; holes are what all leave.
         occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
         busy_until = 0
-        for place, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+        for place, (begin, end) in enumerate(
+            zip(begins.tolist(), ends.tolist(), strict=True)
+        ):
             if begin >= busy_until:
                 occupied[place] = self.compute[device]
                 busy_until = end
@@ -203,12 +222,16 @@ class _RefreshLowering:
                     self.op_of[device.device, index, 0] = self.op_of[(*members[0], 0)]
                     continue
                 length = self.pattern.lengths[device.device, index]
-                kind = self.builder.kind_number(KIND_OF[work.label.kind, work.label.factor])
+                kind = self.builder.kind_number(
+                    KIND_OF[work.label.kind, work.label.factor]
+                )
                 numbers = range(work.parts) if work.label.kind == "cov" else [FREE]
                 rows += [(kind, length, device.device, number) for number in numbers]
                 devices = tuple(d for d, _ in members)
                 streams += [self._name_work(devices, index, work, length)] * work.parts
-        kinds, durations, owners, microbatches = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        kinds, durations, owners, microbatches = (
+            np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        )
         width = max(map(len, streams), default=1)
         table = [own + [FREE] * (width - len(own)) for own in streams]
         resources = np.array(table, dtype=np.int64).reshape(-1, width)
@@ -243,7 +266,9 @@ class _RefreshLowering:
             [self.op_of[device.device, index, part] for part in range(work.parts)]
             for index, work in enumerate(device.work)
         ]
-        for work, ops, others in zip(device.work, ops_of, device.predecessors, strict=True):
+        for work, ops, others in zip(
+            device.work, ops_of, device.predecessors, strict=True
+        ):
             self.edges += [(op, ops[0]) for other in others for op in ops_of[other]]
             if work.label.kind != "cov":
                 continue
@@ -257,4 +282,6 @@ class _RefreshLowering:
         if not self.pattern.capacities:
             return None
         capacity = self.pattern.capacities[device.device]
-        return Pool.of(DeviceName("device", (device.device,)), capacity, acquires, releases)
+        return Pool.of(
+            DeviceName("device", (device.device,)), capacity, acquires, releases
+        )

@@ -18,7 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from ppsolve.models.documents.base import Number, StrictModel, as_finite, describe, did_you_mean
+from ppsolve.models.documents.base import (
+    Number,
+    StrictModel,
+    as_finite,
+    describe,
+    did_you_mean,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.instances import Instance
@@ -72,13 +78,19 @@ class OverlapNode(StrictModel):
     name: Annotated[str, Field(min_length=1, max_length=500)]
     kind: NodeKind
     duration: Time[Number] = Field(default=0, validate_default=True)  # 0 for a wait
-    deps: tuple[str, ...] = ()  # earlier nodes; those of a wait name exactly one collective
-    group: Annotated[str, BeforeValidator(_group)] | None = None  # runs one collective at a time
+    deps: tuple[
+        str, ...
+    ] = ()  # earlier nodes; those of a wait name exactly one collective
+    group: Annotated[str, BeforeValidator(_group)] | None = (
+        None  # runs one collective at a time
+    )
     bytes: ByteCount[Number] = Field(
         default=0, validate_default=True
     )  # of its output; 0 for a wait
     collective: str | None = None  # e.g. ``all_gather``; for display
-    category: str | None = None  # of a kernel, as rules of contention name it; see `MATMUL`
+    category: str | None = (
+        None  # of a kernel, as rules of contention name it; see `MATMUL`
+    )
     after: tuple[str, ...] = ()  # earlier nodes that stay before it in the program
 
     @model_serializer(mode="wrap")
@@ -109,7 +121,9 @@ class OverlapBuffer(StrictModel):
     """Memory that a program allocates and frees along its order, as PyTorch Inductor counts it."""
 
     bytes: ByteCount[Number]
-    producer: str | None = None  # the node that allocates it; None: an input, there from the start
+    producer: str | None = (
+        None  # the node that allocates it; None: an input, there from the start
+    )
     users: tuple[str, ...] = ()  # behind the last of them it is freed
     kept: bool = False  # an output of the graph, never freed
 
@@ -147,7 +161,9 @@ class OverlapInstance(Instance):
     collective_order: Literal["frozen", "free"] = "frozen"
     max_in_flight: Annotated[int | dict[str, int], BeforeValidator(_cap)] | None = None
     max_live_bytes: ByteCount[Number] | None = None
-    buffers: Annotated[tuple[OverlapBuffer, ...], Field(max_length=MAX_NODES)] | None = None
+    buffers: (
+        Annotated[tuple[OverlapBuffer, ...], Field(max_length=MAX_NODES)] | None
+    ) = None
     contention: Annotated[tuple[Contention, ...], Field(max_length=1000)] = ()
     objective: Literal["makespan", "makespan_then_bytes"] = "makespan"
 
@@ -173,7 +189,9 @@ class OverlapInstance(Instance):
         self._check_buffers(place)
         return self
 
-    def _check_deps(self, index: int, field: str, node: OverlapNode, place: dict[str, int]) -> None:
+    def _check_deps(
+        self, index: int, field: str, node: OverlapNode, place: dict[str, int]
+    ) -> None:
         names: tuple[str, ...] = getattr(node, field)
         for number, name in enumerate(names):
             key = f".{field}[{number}]"
@@ -181,10 +199,16 @@ class OverlapInstance(Instance):
                 hint = did_you_mean(name[:60], place)
                 raise _fault(index, key, f'unknown node "{name[:60]}"{hint}')
             if place[name] >= index:
-                what = "itself" if place[name] == index else f'"{name[:60]}", which comes later'
+                what = (
+                    "itself"
+                    if place[name] == index
+                    else f'"{name[:60]}", which comes later'
+                )
                 verb = "depends on" if field == "deps" else "stays after"
                 text = f'"{node.name[:60]}" {verb} {what}; expected earlier nodes only '
-                raise _fault(index, key, f"{text}(a cycle, or nodes out of program order)")
+                raise _fault(
+                    index, key, f"{text}(a cycle, or nodes out of program order)"
+                )
 
     def _check_kind(self, index: int, node: OverlapNode) -> None:
         if node.kind is not NodeKind.WAIT and "duration" not in node.model_fields_set:
@@ -199,17 +223,23 @@ class OverlapInstance(Instance):
             return
         for key in ("duration", "bytes"):
             if value := getattr(node, key):
-                raise _fault(index, f".{key}", f"expected 0 for a wait, got {describe(value)}")
+                raise _fault(
+                    index, f".{key}", f"expected 0 for a wait, got {describe(value)}"
+                )
         waited = self._collectives_of(index)
         if len(waited) != 1:
             text = f'expected exactly one collective that the wait "{node.name[:60]}" waits for, '
             raise _fault(index, ".deps", f"{text}got {len(waited)}")
 
     def _collectives_of(self, index: int) -> list[int]:
-        return [dep for dep in self.deps[index] if self.nodes[dep].kind is NodeKind.COMM]
+        return [
+            dep for dep in self.deps[index] if self.nodes[dep].kind is NodeKind.COMM
+        ]
 
     def _check_waits(self) -> None:
-        waits = Counter(dep for i in self.of_kind(NodeKind.WAIT) for dep in self._collectives_of(i))
+        waits = Counter(
+            dep for i in self.of_kind(NodeKind.WAIT) for dep in self._collectives_of(i)
+        )
         for index in self.of_kind(NodeKind.COMM):
             if waits[index] != 1:
                 text = f'expected one wait for the collective "{self.nodes[index].name[:60]}", '
@@ -219,7 +249,8 @@ class OverlapInstance(Instance):
         for group in self.max_in_flight if isinstance(self.max_in_flight, dict) else ():
             if group not in self.groups:
                 raise InputError(
-                    f'unknown group "{group[:60]}"' + did_you_mean(group[:60], self.groups),
+                    f'unknown group "{group[:60]}"'
+                    + did_you_mean(group[:60], self.groups),
                     field=f"max_in_flight.{group[:60]}",
                 )
 
@@ -238,7 +269,9 @@ class OverlapInstance(Instance):
             made = -1 if buffer.producer is None else place[buffer.producer]
             for name in buffer.users:
                 if place[name] < made:
-                    text = f'"{name[:60]}" comes before the producer "{buffer.producer}"'
+                    text = (
+                        f'"{name[:60]}" comes before the producer "{buffer.producer}"'
+                    )
                     raise InputError(f"{text}; expected users behind it", field=field)
 
     @cached_property
@@ -250,14 +283,19 @@ class OverlapInstance(Instance):
     def deps(self) -> tuple[tuple[int, ...], ...]:
         """Positions of the nodes that each node directly depends on, without repetition."""
         return tuple(
-            tuple(dict.fromkeys(self.index_of[name] for name in node.deps)) for node in self.nodes
+            tuple(dict.fromkeys(self.index_of[name] for name in node.deps))
+            for node in self.nodes
         )
 
     @cached_property
     def orders(self) -> frozenset[tuple[int, int]]:
         """Pairs of positions that every program order keeps and that are no dependencies."""
         at = self.index_of
-        pairs = {(at[name], index) for index, node in enumerate(self.nodes) for name in node.after}
+        pairs = {
+            (at[name], index)
+            for index, node in enumerate(self.nodes)
+            for name in node.after
+        }
         for buffer in self.buffers or ():
             if buffer.producer is not None:
                 made = at[buffer.producer]
@@ -267,7 +305,9 @@ class OverlapInstance(Instance):
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Process groups, in the order in which they appear."""
-        return tuple(dict.fromkeys(self.group_of(i) for i in self.of_kind(NodeKind.COMM)))
+        return tuple(
+            dict.fromkeys(self.group_of(i) for i in self.of_kind(NodeKind.COMM))
+        )
 
     def of_kind(self, kind: NodeKind) -> list[int]:
         """Return the positions of all nodes of a kind."""
@@ -280,7 +320,9 @@ class OverlapInstance(Instance):
     @cached_property
     def collective_of(self) -> dict[int, int]:
         """Position of the collective that each wait waits for."""
-        return {wait: self._collectives_of(wait)[0] for wait in self.of_kind(NodeKind.WAIT)}
+        return {
+            wait: self._collectives_of(wait)[0] for wait in self.of_kind(NodeKind.WAIT)
+        }
 
     @cached_property
     def wait_of(self) -> dict[int, int]:

@@ -13,7 +13,11 @@ from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapBuffer, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import (
+    NodeKind,
+    OverlapBuffer,
+    OverlapInstance,
+)
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
 BYTES = "live bytes"
@@ -24,8 +28,12 @@ class LoweredOverlap:
     """A problem whose first n ops are the n nodes of the program, and the ops added to them."""
 
     problem: Problem
-    launch: dict[int, int]  # launch op of each collective whose place in the program matters
-    release: dict[int, int]  # op that releases the bytes of a node, or buffer, with several users
+    launch: dict[
+        int, int
+    ]  # launch op of each collective whose place in the program matters
+    release: dict[
+        int, int
+    ]  # op that releases the bytes of a node, or buffer, with several users
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
@@ -86,7 +94,9 @@ def stretched_scale(instance: OverlapInstance, scale: TimeScale) -> TimeScale:
         for factor in (rule.kernel_factor, rule.collective_factor)
     ]
     step = lcm(*(factor.numerator * factor.denominator for factor in factors))
-    longest = max(factors) * sum(scale.ticks(Fraction(node.duration)) for node in instance.nodes)
+    longest = max(factors) * sum(
+        scale.ticks(Fraction(node.duration)) for node in instance.nodes
+    )
     # Where not even one such step fits, a power of ten keeps what is rounded up short.
     step = step if longest * step <= MAX_TICKS else 10
     parts = 1
@@ -137,7 +147,9 @@ class _OverlapLowering:
             else:
                 is_held = node.kind is NodeKind.COMPUTE or index in placed
                 resources.append(self.compute if is_held else FREE)
-            if index in placed or (node.duration == 0 and node.kind is not NodeKind.WAIT):
+            if index in placed or (
+                node.duration == 0 and node.kind is not NodeKind.WAIT
+            ):
                 self.points.append(index)
         kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
         # Stretched times start from the given durations: below them whole ticks are a bound.
@@ -164,16 +176,30 @@ class _OverlapLowering:
         instance = self.instance
         found = set()
         for wait, collective in instance.collective_of.items():
-            launches = any(instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait])
+            launches = any(
+                instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait]
+            )
             capped = instance.cap_of(instance.group_of(collective)) is not None
-            if launches or capped or instance.max_live_bytes is not None or instance.orders:
+            if (
+                launches
+                or capped
+                or instance.max_live_bytes is not None
+                or instance.orders
+            ):
                 found.add(wait)
         return found
 
     def _add_precedences(self) -> None:
-        pairs = [(dep, index) for index, deps in enumerate(self.instance.deps) for dep in deps]
+        pairs = [
+            (dep, index)
+            for index, deps in enumerate(self.instance.deps)
+            for dep in deps
+        ]
         if self.instance.collective_order == "frozen":
-            pairs += [(before, after) for after, before in self.instance.previous_in_group.items()]
+            pairs += [
+                (before, after)
+                for after, before in self.instance.previous_in_group.items()
+            ]
         # Collectives of a group run in the order in which the program launches them.
         pairs += [pair for pair in self.instance.orders if self._is_one_stream(*pair)]
         if pairs:
@@ -189,7 +215,9 @@ class _OverlapLowering:
     def _add_orders(self) -> None:
         """Add what only the order of the program says: launches, and what stays before what."""
         instance = self.instance
-        if instance.orders or (instance.buffers and instance.max_live_bytes is not None):
+        if instance.orders or (
+            instance.buffers and instance.max_live_bytes is not None
+        ):
             for collective in instance.of_kind(NodeKind.COMM):
                 self._add_launch(collective)
         for before, after in sorted(instance.orders):
@@ -207,7 +235,11 @@ class _OverlapLowering:
             cap = instance.cap_of(group)
             if cap is None:
                 continue
-            members = [i for i in instance.of_kind(NodeKind.COMM) if instance.group_of(i) == group]
+            members = [
+                i
+                for i in instance.of_kind(NodeKind.COMM)
+                if instance.group_of(i) == group
+            ]
             for collective in members:
                 if collective not in self.launch:
                     self._add_launch(collective)
@@ -245,7 +277,11 @@ class _OverlapLowering:
         if self.instance.buffers is not None:
             return [self._buffers(Fraction(cap), self.instance.buffers)]
         nodes = self.instance.nodes
-        held = [(index, Fraction(node.bytes)) for index, node in enumerate(nodes) if node.bytes]
+        held = [
+            (index, Fraction(node.bytes))
+            for index, node in enumerate(nodes)
+            if node.bytes
+        ]
         freed = [(self._last_use(index), amount) for index, amount in held]
         return [Pool.of(DeviceName(BYTES), Fraction(cap), held, freed)]
 
@@ -270,7 +306,9 @@ class _OverlapLowering:
                 initial += amount
             else:
                 acquired.append((self._place(at[buffer.producer]), amount))
-            users = {at[name] for name in buffer.users or filter(None, [buffer.producer])}
+            users = {
+                at[name] for name in buffer.users or filter(None, [buffer.producer])
+            }
             if buffer.kept or not users or not amount:
                 continue
             covered = {dep for user in users for dep in instance.deps[user]}
@@ -279,7 +317,9 @@ class _OverlapLowering:
         return Pool.of(DeviceName(BYTES), cap, acquired, released, initial)
 
 
-def _last_users(instance: OverlapInstance, users: dict[int, list[int]], index: int) -> list[int]:
+def _last_users(
+    instance: OverlapInstance, users: dict[int, list[int]], index: int
+) -> list[int]:
     """Return the users of a node's output that no other user directly depends on, ascending.
 
     A wait stands for the output of its collective: the users of the wait count, and the wait
@@ -308,7 +348,9 @@ def alike_parts(instance: OverlapInstance) -> list[IntArray]:
     alike: dict[_Signature, list[list[int]]] = defaultdict(list)
     for part in _parts(instance):
         alike[_signature(instance, part)].append(part)
-    return [np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1]
+    return [
+        np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1
+    ]
 
 
 def _parts(instance: OverlapInstance) -> list[list[int]]:

@@ -44,7 +44,9 @@ OP_KIND_OF = {
 class OpGrid:
     """The ops of one kind: S stages, m micro-batches."""
 
-    first: IntArray  # int64[S, m]: first and last piece of each op on the compute stream
+    first: (
+        IntArray  # int64[S, m]: first and last piece of each op on the compute stream
+    )
     last: IntArray
     # int64[S, m]: op that ends when the result can be used: the last piece, or the collective
     # behind it.
@@ -63,9 +65,13 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
     durations = instance.times.by_kind()
     for stage in range(instance.num_stages):
         for kind, inside in collectives.by_kind().items():
-            yield from {Fraction(time) for time in inside.times(stage) if time is not None}
+            yield from {
+                Fraction(time) for time in inside.times(stage) if time is not None
+            }
             for duration in sorted(set(row_of(durations[kind], stage))):
-                yield from {Fraction(duration) * share for share in inside.shares(stage)}
+                yield from {
+                    Fraction(duration) * share for share in inside.shares(stage)
+                }
     for entry in (collectives.reduce_scatter, collectives.all_gather):
         yield from map(Fraction, decimals(entry))
 
@@ -114,11 +120,18 @@ class CollectiveOps:
             lengths = {share: ticks_of(row, self.scale, share) for share in set(shares)}
             whole = np.stack([lengths[share] for share in shares])
             duration = np.broadcast_to(whole, (len(shares), len(devices)))
-            found.append(self._add(kind, duration, compute, stage, [*range(len(shares))]))
+            found.append(
+                self._add(kind, duration, compute, stage, [*range(len(shares))])
+            )
         return found
 
     def _add(
-        self, kind: str, duration: IntArray, streams: list[int], stage: int, numbers: list[int]
+        self,
+        kind: str,
+        duration: IntArray,
+        streams: list[int],
+        stage: int,
+        numbers: list[int],
     ) -> IntArray:
         # `numbers` are those of the pieces.
         devices = self.devices[stage]
@@ -145,8 +158,14 @@ class CollectiveOps:
         streams = self.streams(EXPERT_PARALLEL if is_alltoall else TENSOR_PARALLEL)
         collectives, done = [], []
         for stage, parts in enumerate(pieces):
-            times = {j: time for j, time in enumerate(inside.times(stage)) if time is not None}
-            ticks = np.array([self.scale.ticks(Fraction(time)) for time in times.values()])
+            times = {
+                j: time
+                for j, time in enumerate(inside.times(stage))
+                if time is not None
+            }
+            ticks = np.array(
+                [self.scale.ticks(Fraction(time)) for time in times.values()]
+            )
             duration = np.broadcast_to(ticks[:, None], (len(times), parts.shape[1]))
             added = self._add(kinds[kind], duration, streams, stage, [*times])
             ends = parts.copy()
@@ -170,7 +189,9 @@ class CollectiveOps:
             name, width = "node comm", self.given.devices_per_node
         if name not in self._comm:
             nodes = [every[first : first + width] for first in every[::width]]
-            spans = [(node[0], node[-1]) if len(node) > 1 else (node[0],) for node in nodes]
+            spans = [
+                (node[0], node[-1]) if len(node) > 1 else (node[0],) for node in nodes
+            ]
             keys = [DeviceName(name, span, "-") for span in spans]
             numbers = [self.builder.add_resource(key) for key in keys]
             self._comm[name] = [numbers[device // width] for device in every]

@@ -58,10 +58,15 @@ class ModelParallel(StrictModel):
             if name in {"segments", "allreduce"} or _has_rows(entry):
                 check_length(f"{field}.{name}", entry, num_stages, "stage")
         for stage in range(num_stages):
-            at = [f"[{stage}]" if _has_rows(each) else "" for each in (self.pieces, self.alltoall)]
+            at = [
+                f"[{stage}]" if _has_rows(each) else ""
+                for each in (self.pieces, self.alltoall)
+            ]
             row = _row(self.pieces, stage)
             if not any(row):
-                raise InputError("expected a piece longer than 0", field=f"{field}.pieces{at[0]}")
+                raise InputError(
+                    "expected a piece longer than 0", field=f"{field}.pieces{at[0]}"
+                )
             times = _at(self.alltoall, stage)
             check_length(f"{field}.alltoall{at[1]}", times, len(row), "piece")
 

@@ -14,7 +14,11 @@ _MODES = ("memory.recompute", "memory.offload")
 _JOBS = "no layers, fused blocks or memory modes beside {0}"
 
 REFUSED = (
-    ("slices", _SUCH, ("replicas", "layers", "placement", "memory", "overlap", "fillers", "steps")),
+    (
+        "slices",
+        _SUCH,
+        ("replicas", "layers", "placement", "memory", "overlap", "fillers", "steps"),
+    ),
     ("replicas", _SUCH, ("collectives", "placement", "steps", "fillers")),
     ("layers", "no such {1} with {0}", ("replicas", "placement")),
     ("memory", _BESIDE, ("replicas", "collectives inside ops")),
@@ -30,7 +34,10 @@ def check_combination(instance: PipelineInstance) -> None:
     plain = ("slices", "replicas", "layers", "overlap", "fillers", "collectives")
     used = {
         **{field: bool(getattr(instance, field)) for field in plain},
-        **{mode: bool(getattr(memory, mode.rpartition(".")[2], None)) for mode in _MODES},
+        **{
+            mode: bool(getattr(memory, mode.rpartition(".")[2], None))
+            for mode in _MODES
+        },
         "placement": instance.placement == "bidirectional",
         "steps": instance.steps > 1,
         "memory": memory is not None and memory.has_modes,
@@ -41,4 +48,6 @@ def check_combination(instance: PipelineInstance) -> None:
         for other in others if used[part] else ():
             if used[other]:
                 field = part if part == "slices" else other.split()[0]
-                raise InputError("expected " + expected.format(part, other), field=field)
+                raise InputError(
+                    "expected " + expected.format(part, other), field=field
+                )

@@ -97,7 +97,9 @@ def balanced_bounds(cost: CausalCost, count: int) -> list[int]:
     bounds = [0]
     for place in range(1, count):
         first = max(bounds[-1] + 1, earliest[place - 1])
-        last = min(cost.most_tokens(cost.of(bounds[-1]) + largest), tokens - count + place)
+        last = min(
+            cost.most_tokens(cost.of(bounds[-1]) + largest), tokens - count + place
+        )
         nearest = _nearest(cost, Fraction(total * place, count))
         bounds.append(min(max(nearest, first), last))
     return [*bounds, tokens]

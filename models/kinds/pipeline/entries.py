@@ -68,7 +68,9 @@ class LengthCost(StrictModel):
                 raise error_at((*at, name), str(error)) from None
         if not any(numbers.values()):
             listed = ", ".join(cls.model_fields)
-            raise error_at(at, f"expected one of {listed} above 0, or the number 0 for no cost")
+            raise error_at(
+                at, f"expected one of {listed} above 0, or the number 0 for no cost"
+            )
         return cls(**numbers)
 
     def of(self, tokens: int, squares: int) -> Decimal:
@@ -92,7 +94,9 @@ def _whole(value: Any, at: tuple[int, ...], most: int | Decimal, what: str) -> i
 
 def _read_lengths(value: Any) -> Any:
     if not isinstance(value, list | tuple):
-        raise error_at((), f"expected a list with one entry per micro-batch, got {describe(value)}")
+        raise error_at(
+            (), f"expected a list with one entry per micro-batch, got {describe(value)}"
+        )
     return tuple(_read_sequences(item, index) for index, item in enumerate(value))
 
 
@@ -101,8 +105,12 @@ def _read_sequences(value: Any, index: int) -> Any:
     if not isinstance(value, list | tuple):
         return _whole(value, (index,), MAX_NUMBER, what)
     if not value:
-        raise error_at((index,), "expected a length, or a list of at least one, got a list of 0")
-    return tuple(_whole(each, (index, i), MAX_NUMBER, what) for i, each in enumerate(value))
+        raise error_at(
+            (index,), "expected a length, or a list of at least one, got a list of 0"
+        )
+    return tuple(
+        _whole(each, (index, i), MAX_NUMBER, what) for i, each in enumerate(value)
+    )
 
 
 Length = Annotated[
@@ -126,7 +134,8 @@ def sums_of(lengths: Sequence[int | Sequence[int]]) -> LengthSums:
     """Return the sums of the lengths of each micro-batch."""
     rows = [(row,) if isinstance(row, int) else tuple(row) for row in lengths]
     return LengthSums(
-        tuple(map(sum, rows)), tuple(sum(length * length for length in row) for row in rows)
+        tuple(map(sum, rows)),
+        tuple(sum(length * length for length in row) for row in rows),
     )
 
 
@@ -151,15 +160,20 @@ def worked_out(field: str, entry: Any, count: int, sums: LengthSums | None) -> A
     if not has_costs(entry):
         return entry
     return tuple(
-        _worked_out(f"{field}[{index}]", item, sums) if isinstance(item, LengthCost) else item
+        _worked_out(f"{field}[{index}]", item, sums)
+        if isinstance(item, LengthCost)
+        else item
         for index, item in enumerate(entry)
     )
 
 
-def _worked_out(field: str, cost: LengthCost, sums: LengthSums | None) -> tuple[Decimal, ...]:
+def _worked_out(
+    field: str, cost: LengthCost, sums: LengthSums | None
+) -> tuple[Decimal, ...]:
     if sums is None:
         raise InputError(
-            'expected "lengths" of the pipeline beside a cost over lengths, got none', field=field
+            'expected "lengths" of the pipeline beside a cost over lengths, got none',
+            field=field,
         )
     numbers = tuple(map(cost.of, sums.tokens, sums.squares))
     for microbatch, number in enumerate(numbers):
@@ -194,7 +208,9 @@ def _numbers(
 
 def _matrix(value: Any) -> Any:
     what = "a number or a matrix with a row and a column per device"
-    for row, values in enumerate(value if isinstance(value, list | tuple | np.ndarray) else ()):
+    for row, values in enumerate(
+        value if isinstance(value, list | tuple | np.ndarray) else ()
+    ):
         if not isinstance(values, list | tuple | np.ndarray):
             raise error_at((row,), f"expected {what}, got {describe(values)} for a row")
     return _numbers(value, 2, what)
@@ -218,7 +234,9 @@ def _per_piece(value: Any) -> Any:
 def _segments(value: Any) -> Any:
     what = f"a whole number from 1 to {MAX_SEGMENTS}"
     if isinstance(value, list | tuple | np.ndarray):
-        return tuple(_whole(each, (i,), MAX_SEGMENTS, what) for i, each in enumerate(value))
+        return tuple(
+            _whole(each, (i,), MAX_SEGMENTS, what) for i, each in enumerate(value)
+        )
     return _whole(value, (), MAX_SEGMENTS, what)
 
 
@@ -231,12 +249,21 @@ PerStageShare = Annotated[Share | tuple[Share, ...], _per("stage")]
 PerDevice = Annotated[_Numbers, _per("device")]
 PerStageAndMicrobatch = Annotated[_Rows, _per_microbatch("stage")]
 PerBoundaryAndMicrobatch = Annotated[_Rows, _per_microbatch("stage boundary")]
-PerPiece = Annotated[Number | tuple[Number | tuple[Number, ...], ...], BeforeValidator(_per_piece)]
+PerPiece = Annotated[
+    Number | tuple[Number | tuple[Number, ...], ...], BeforeValidator(_per_piece)
+]
 SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
-DeviceMatrix = Annotated[Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)]
+DeviceMatrix = Annotated[
+    Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)
+]
 
 
-TIME_FIELDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
+TIME_FIELDS = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward_input",
+    "W": "backward_weight",
+}
 """Field of the time of each kind of op."""
 
 
@@ -331,7 +358,9 @@ def in_amounts(data: Any) -> Any:
     memory = data.get("memory") if isinstance(data, dict) else None
     given = memory.get("capacity") if isinstance(memory, dict) else None
     entries = given if isinstance(given, list | tuple) else [given]
-    stages = count_stages(data) if any(isinstance(entry, str) for entry in entries) else None
+    stages = (
+        count_stages(data) if any(isinstance(entry, str) for entry in entries) else None
+    )
     if not isinstance(memory, dict) or stages is None:
         return data
     held = stages * count_slices(data.get("slices"))
@@ -344,7 +373,11 @@ def count_slices(slices: Any) -> int:
     """Return the slices of a micro-batch by a field that may not be validated yet, at least 1."""
     if isinstance(slices, list | tuple):
         return max(1, len(slices))
-    count = slices.get("count") if isinstance(slices, dict) else getattr(slices, "count", slices)
+    count = (
+        slices.get("count")
+        if isinstance(slices, dict)
+        else getattr(slices, "count", slices)
+    )
     return count if isinstance(count, int) and count > 0 else 1
 
 
@@ -356,7 +389,9 @@ def count_stages(data: dict[str, Any]) -> int | None:
         return len(listed) if isinstance(listed, list | tuple) else None
     devices, chunks = data.get("num_devices"), data.get("stages_per_device")
     is_known = isinstance(devices, int) and isinstance(chunks, int | None)
-    return devices * stages_per_device(chunks, placement) if is_known and devices else None
+    return (
+        devices * stages_per_device(chunks, placement) if is_known and devices else None
+    )
 
 
 def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
@@ -367,11 +402,14 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
         expected = 'expected an amount, or a multiple such as "1.25p"'
         raise InputError(f"{expected}, got {describe(entry)}", field=field)
     activation = memory.get("activation")
-    if isinstance(activation, list | tuple) and all(each == activation[0] for each in activation):
+    if isinstance(activation, list | tuple) and all(
+        each == activation[0] for each in activation
+    ):
         activation = next(iter(activation), None)
     if isinstance(activation, list | tuple | dict):
         raise InputError(
-            f"expected an amount, not {entry.strip()}, where activations differ", field=field
+            f"expected an amount, not {entry.strip()}, where activations differ",
+            field=field,
         )
     try:
         return Decimal(found[1] or 1) * held * as_decimal(activation)

@@ -33,7 +33,8 @@ class ExplicitPlacement(StrictModel):
 def _placement(value: Any) -> Any:
     if isinstance(value, str) and value not in NAMED_PLACEMENTS:
         raise ValueError(
-            f'expected a known placement, got "{value}"' + did_you_mean(value, NAMED_PLACEMENTS)
+            f'expected a known placement, got "{value}"'
+            + did_you_mean(value, NAMED_PLACEMENTS)
         )
     if not isinstance(value, str | dict | ExplicitPlacement):
         names = ", ".join(NAMED_PLACEMENTS)
@@ -45,7 +46,10 @@ def _placement(value: Any) -> Any:
 
 # The tags have a dash, which keeps them out of the field paths of errors.
 Placement = Annotated[
-    Annotated[Literal["linear", "interleaved", "vshape", "wave", "bidirectional"], Tag("by-name")]
+    Annotated[
+        Literal["linear", "interleaved", "vshape", "wave", "bidirectional"],
+        Tag("by-name"),
+    ]
     | Annotated[ExplicitPlacement, Tag("by-stage")],
     Discriminator(lambda value: "by-name" if isinstance(value, str) else "by-stage"),
     BeforeValidator(_placement),
@@ -88,7 +92,9 @@ class P2P(StrictModel):
                 'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given'
             )
         if self.mode != "delay" and not all(present):
-            raise ValueError(f'expected "bytes" and "bandwidth" with mode "{self.mode}"')
+            raise ValueError(
+                f'expected "bytes" and "bandwidth" with mode "{self.mode}"'
+            )
         if self.bandwidth == 0:
             raise InputError("expected a bandwidth > 0, got 0", field="p2p.bandwidth")
         return self

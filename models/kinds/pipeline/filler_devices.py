@@ -66,10 +66,14 @@ def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
                 f'expected fillers, each with one of its other devices, got "{name}": {device}',
                 field="devices",
             )
-    return np.array(sorted(numbers[name, str(device)] for name, device in pairs), dtype=np.int64)
+    return np.array(
+        sorted(numbers[name, str(device)] for name, device in pairs), dtype=np.int64
+    )
 
 
-def devices_of_schedule(instance: PipelineInstance, schedule: Schedule) -> dict[str, int]:
+def devices_of_schedule(
+    instance: PipelineInstance, schedule: Schedule
+) -> dict[str, int]:
     """Return the other device of each filler that is not on its first one.
 
     Returns: by names of ops.

@@ -35,11 +35,14 @@ class OpOfStep(NamedTuple):
         if match is None:
             return None
         kind, stage, index, step = match.groups()
-        return cls(kind, int(stage), None if index is None else int(index), int(step or 0))
+        return cls(
+            kind, int(stage), None if index is None else int(index), int(step or 0)
+        )
 
 
 Names = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+    tuple[str, ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
 ]
 """One op or filler, or a list of them."""
 
@@ -113,7 +116,9 @@ def check_fillers(instance: PipelineInstance) -> None:
     for index, filler in enumerate(instance.fillers):
         field = f"fillers[{index}]"
         if filler.name in names:
-            raise InputError(f'two fillers are called "{filler.name}"', field=f"{field}.name")
+            raise InputError(
+                f'two fillers are called "{filler.name}"', field=f"{field}.name"
+            )
         names.add(filler.name)
         for device in (filler.device, *filler.devices):
             if device not in range(instance.num_devices):
@@ -132,5 +137,6 @@ def check_fillers(instance: PipelineInstance) -> None:
             )
         if any(amount for _, amount in filler.memory) and instance.memory is None:
             raise InputError(
-                'expected "memory" of the pipeline beside that of a filler', field=f"{field}.memory"
+                'expected "memory" of the pipeline beside that of a filler',
+                field=f"{field}.memory",
             )

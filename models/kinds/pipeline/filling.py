@@ -74,7 +74,9 @@ class _Filling:
                 self._keep_alike(filler, k, self._add(filler, k, f"fillers[{index}]"))
         self._add_families()
         self.problem = steps.build()
-        cycle = self.problem.op_names(find_cycle(self.problem.before, self.problem.after))
+        cycle = self.problem.op_names(
+            find_cycle(self.problem.before, self.problem.after)
+        )
         if cycle:
             raise InputError(
                 f"expected no filler that waits for itself: {' -> '.join(cycle[:9])} -> ...",
@@ -108,7 +110,10 @@ class _Filling:
                 source=steps.step.name,
                 field=f"{where}.memory.waiting",
             )
-        for taken_by, amount in ((after, filler.memory.waiting), (ops, filler.memory.running)):
+        for taken_by, amount in (
+            (after, filler.memory.waiting),
+            (ops, filler.memory.running),
+        ):
             if amount:
                 hold = int(taken_by[0]), int(ops[-1]), Fraction(amount)
                 steps.holds[filler.device].append(hold)
@@ -138,7 +143,9 @@ class _Filling:
 
     def _keep_alike(self, filler: Filler, k: int, ops: IntArray) -> None:
         # A filler after others goes with the first one; where several meet, none is like another.
-        linked = [self.vectors[name, k] for name in filler.after if (name, k) in self.vectors]
+        linked = [
+            self.vectors[name, k] for name in filler.after if (name, k) in self.vectors
+        ]
         vector = linked[0][0] if linked else _Vector()
         for other, _ in linked if len(linked) > 1 else ():
             other.key.append(f"{filler.name} {k}")
@@ -146,11 +153,15 @@ class _Filling:
             vector.key.append(f"{filler.name} {k}")  # others may run on another device
         self.vectors[filler.name, k] = vector, len(vector.ops)
         vector.ops.append(ops)
-        vector.key.append(repr(filler.model_copy(update={"name": "", "after": (), "before": ()})))
+        vector.key.append(
+            repr(filler.model_copy(update={"name": "", "after": (), "before": ()}))
+        )
         for end in (filler.after, filler.before):
             for name in end:
                 op = OpOfStep.parse(name)
-                role: Any = self.vectors[name, k][1] if op is None else (*op[:2], op.step + k)
+                role: Any = (
+                    self.vectors[name, k][1] if op is None else (*op[:2], op.step + k)
+                )
                 if op is not None and op.microbatch is not None:
                     vector.owners.add((op.step + k, op.microbatch))
                     role += (FREE,)
@@ -164,6 +175,12 @@ class _Filling:
                 alike[key].append(ops)
             for owner in vector.owners:
                 # Micro-batches between which it lies are no longer like any other ones.
-                job = (key, ops) if len(vector.owners) == 1 else (f"{ops[0]} {owner}", ops[:0])
+                job = (
+                    (key, ops)
+                    if len(vector.owners) == 1
+                    else (f"{ops[0]} {owner}", ops[:0])
+                )
                 self.steps.attached[owner].append(job)
-        self.steps.families += [np.stack(rows) for rows in alike.values() if len(rows) > 1]
+        self.steps.families += [
+            np.stack(rows) for rows in alike.values() if len(rows) > 1
+        ]

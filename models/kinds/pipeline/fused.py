@@ -71,7 +71,9 @@ def _may_nest(problem: OpenProblem) -> bool:
     """
     covered = [op for option in problem.options for op in option.ops[:2]]
     alike = [op for rows in problem.base.families for op in rows.ravel().tolist()]
-    return not problem.base.duration[np.intersect1d(covered, alike).astype(np.int64)].all()
+    return not problem.base.duration[
+        np.intersect1d(covered, alike).astype(np.int64)
+    ].all()
 
 
 def _pairs_of_microbatches(instance: PipelineInstance, base: Problem) -> Any:
@@ -94,7 +96,9 @@ def _blocks(instance: PipelineInstance, base: Problem, pairs: Any) -> Iterator[O
     alone = cache(lambda stage, microbatch: times_alone(instance, stage, microbatch))
     ticks = cache(base.scale.ticks)
     for s, t in stage_pairs(instance):
-        for i, h in np.argwhere(pairs & (devices[s][:, None] == devices[t][None, :])).tolist():
+        for i, h in np.argwhere(
+            pairs & (devices[s][:, None] == devices[t][None, :])
+        ).tolist():
             found = blocks.entries_of(s, t, alone(s, i)[0] + alone(t, h)[1])
             if found is None:
                 continue
@@ -119,7 +123,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
         an op of another one.
     """
     if not isinstance(pairs, list | tuple):
-        raise InputError("expected a list of blocks, each a list of names of ops", field="fused")
+        raise InputError(
+            "expected a list of blocks, each a list of names of ops", field="fused"
+        )
     names_of = problem.base.op_names(range(problem.base.num_ops))
     number_of = {
         frozenset(names_of[op] for op in option.ops): number
@@ -128,7 +134,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
     chosen: list[int] = []
     seen: set[str] = set()
     for place, pair in enumerate(pairs):
-        names = frozenset(map(str, pair)) if isinstance(pair, list | tuple) else frozenset()
+        names = (
+            frozenset(map(str, pair)) if isinstance(pair, list | tuple) else frozenset()
+        )
         if names not in number_of:
             raise InputError(
                 "expected the names of the ops of a block that the pipeline allows, micro-batches "
@@ -136,7 +144,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
                 field=f"fused[{place}]",
             )
         if names & seen:
-            raise InputError("expected every op in one block at most", field=f"fused[{place}]")
+            raise InputError(
+                "expected every op in one block at most", field=f"fused[{place}]"
+            )
         seen |= names
         chosen.append(number_of[names])
     return np.array(sorted(chosen), dtype=np.int64)

@@ -29,7 +29,13 @@ from ppsolve.models.kinds.pipeline.entries import (
     stages_per_device,
     worked_out,
 )
-from ppsolve.models.kinds.pipeline.fields import P2P, ExplicitPlacement, Memory, Placement, Times
+from ppsolve.models.kinds.pipeline.fields import (
+    P2P,
+    ExplicitPlacement,
+    Memory,
+    Placement,
+    Times,
+)
 from ppsolve.models.kinds.pipeline.fillers import Filler, check_fillers
 from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
@@ -111,7 +117,9 @@ class PipelineInstance(Instance):
             for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
                 check_row(f"{field}[{index}]", item, self)
         if self.memory is not None:
-            check_length("memory.capacity", self.memory.capacity, self.num_devices, "device")
+            check_length(
+                "memory.capacity", self.memory.capacity, self.num_devices, "device"
+            )
             for field in ("static", "released_by_backward_weight"):
                 entry = getattr(self.memory, field)
                 check_length(f"memory.{field}", entry, self.num_stages, "stage")
@@ -142,13 +150,17 @@ class PipelineInstance(Instance):
     def _check_replicas(self, replicas: Replicas) -> None:
         if replicas.is_free and self.objective is not Objective.MAKESPAN:
             raise InputError(
-                'expected "makespan" where micro-batches may be exchanged', field="objective"
+                'expected "makespan" where micro-batches may be exchanged',
+                field="objective",
             )
         replicas.check(self.num_microbatches)
 
     def _check_placement(self) -> None:
         per_device = self.stages_per_device
-        if self.placement in {"linear", "bidirectional"} and per_device not in {None, 1}:
+        if self.placement in {"linear", "bidirectional"} and per_device not in {
+            None,
+            1,
+        }:
             raise InputError(
                 f'expected 1 with placement "{self.placement}", got {per_device}',
                 field="stages_per_device",
@@ -223,7 +235,8 @@ class PipelineInstance(Instance):
         kept, left = memory.activation, memory.left_to_weight
         if left is not None and (self.layers is not None or memory.has_modes):
             raise InputError(
-                "expected a share with layers or memory modes", field="memory.left_to_weight"
+                "expected a share with layers or memory modes",
+                field="memory.left_to_weight",
             )
         for field, low, high, what in (
             ("forward_peak", kept, memory.forward_peak, "least"),
@@ -236,7 +249,9 @@ class PipelineInstance(Instance):
                 for unit in range(self.num_units if rows else 1):
                     amounts = entry_at(low, stage, unit), entry_at(high, stage, unit)
                     if amounts[0] > amounts[1]:
-                        where = f"stage {stage}" + (f", micro-batch {unit}" if rows else "")
+                        where = f"stage {stage}" + (
+                            f", micro-batch {unit}" if rows else ""
+                        )
                         bound, found = amounts if what == "least" else amounts[::-1]
                         raise InputError(
                             f"expected at {what} the activation ({float(bound):g}) of {where}, "
@@ -369,7 +384,9 @@ class PipelineInstance(Instance):
         """Number of stages S of one pipe."""
         if isinstance(self.placement, ExplicitPlacement):
             return len(self.placement.stage_to_device)
-        return self.num_devices * stages_per_device(self.stages_per_device, self.placement)
+        return self.num_devices * stages_per_device(
+            self.stages_per_device, self.placement
+        )
 
     @property
     def stage_to_device(self) -> tuple[int, ...]:

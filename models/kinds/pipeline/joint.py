@@ -16,7 +16,12 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, refuse_huge, scale_of
-from ppsolve.models.kinds.pipeline.replicas import Members, Replicas, fault, longest_first
+from ppsolve.models.kinds.pipeline.replicas import (
+    Members,
+    Replicas,
+    fault,
+    longest_first,
+)
 
 
 def _replicas_of(instance: PipelineInstance) -> Replicas:
@@ -95,7 +100,9 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
         if not isinstance(entry, tuple):
             return entry
         return tuple(
-            tuple(item[number] for number in members) if isinstance(item, tuple) else item
+            tuple(item[number] for number in members)
+            if isinstance(item, tuple)
+            else item
             for item in entry
         )
 
@@ -103,7 +110,9 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
         chosen,
         replicas=None,
         num_microbatches=len(members),
-        lengths=None if lengths is None else tuple(lengths[number] for number in members),
+        lengths=None
+        if lengths is None
+        else tuple(lengths[number] for number in members),
     )
 
 
@@ -125,10 +134,14 @@ def lower_replicas(
     refuse_huge(instance)
     instance = instance.in_numbers()
     scale = scale or scale_of(instance, exact=exact)
-    return [lower_pipeline(replica_of(instance, those), scale=scale) for those in members]
+    return [
+        lower_pipeline(replica_of(instance, those), scale=scale) for those in members
+    ]
 
 
-def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = False) -> Problem:
+def lower_joint(
+    instance: PipelineInstance, members: Members, *, exact: bool = False
+) -> Problem:
     """Lower a pipeline with replicas to one problem.
 
     `exact`: refuse times without a common tick within the limit instead of rounding
@@ -138,7 +151,9 @@ def lower_joint(instance: PipelineInstance, members: Members, *, exact: bool = F
     return join(problems, members, instance.num_devices)
 
 
-def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices: int) -> Problem:
+def join(
+    problems: Sequence[Problem], members: Sequence[Sequence[int]], devices: int
+) -> Problem:
     """Put the problems of replicas together.
 
     `problems`: one for each replica, with the same kinds and the same tick.
@@ -158,6 +173,8 @@ def join(problems: Sequence[Problem], members: Sequence[Sequence[int]], devices:
                     for op in np.flatnonzero(problem.microbatch == FREE).tolist()
                 },
             )
-            for number, (problem, numbers) in enumerate(zip(problems, tables, strict=True))
+            for number, (problem, numbers) in enumerate(
+                zip(problems, tables, strict=True)
+            )
         ]
     )

@@ -12,7 +12,13 @@ from pydantic import Field, model_validator
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import Number, StrictModel, Whole, as_json_number, describe
+from ppsolve.models.documents.base import (
+    Number,
+    StrictModel,
+    Whole,
+    as_json_number,
+    describe,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, HasBackward
@@ -78,7 +84,9 @@ class Layers(StrictModel):
         for field in ("first", "last"):
             other = getattr(self, field)
             if other is not None and other.is_split != self.body.is_split:
-                raise InputError("expected the backwards that the body has", field=field)
+                raise InputError(
+                    "expected the backwards that the body has", field=field
+                )
         seen = {KEPT}
         for number, mode in enumerate(self.recompute):
             if mode.name in seen:
@@ -117,7 +125,9 @@ class Layers(StrictModel):
         counts[0, : self.body.count % stages] += 1
         return counts
 
-    def amounts(self, counts: IntArray) -> tuple[dict[str, Any], list[Decimal], list[Decimal]]:
+    def amounts(
+        self, counts: IntArray
+    ) -> tuple[dict[str, Any], list[Decimal], list[Decimal]]:
         """Return the times by field, the activations and the static memory of all stages.
 
         `counts`: int64[types, S], layers of each type and stage.
@@ -125,7 +135,9 @@ class Layers(StrictModel):
         """
         layers: list[int] = counts.sum(axis=0).tolist()
         fields = [TIME_FIELDS[kind] for kind in self.body.by_kind()]
-        times = {field: [n * getattr(self.body, field) for n in layers] for field in fields}
+        times = {
+            field: [n * getattr(self.body, field) for n in layers] for field in fields
+        }
         backward = fields[1]
         again = [_weighed(self.extra, column) for column in counts.T.tolist()]
         times[backward] = [a + b for a, b in zip(times[backward], again, strict=True)]
@@ -181,14 +193,18 @@ def with_even_layers(data: Any, stages: int | None) -> Any:
 
 def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
     # Other numbers beside layers are refused.
-    rows = {field: [as_json_number(number) for number in row] for field, row in made.items()}
+    rows = {
+        field: [as_json_number(number) for number in row] for field, row in made.items()
+    }
     if isinstance(given, dict):
         for field, row in given.items():
             each = row if isinstance(row, list | tuple) else [row]
             # Files are read as decimals, what was written of them are doubles.
             found = [float(n) if isinstance(n, Decimal) else n for n in each]
             if row is not None and found != rows.get(field):
-                raise InputError("expected it in layers, got both", field=f"{path}.{field}")
+                raise InputError(
+                    "expected it in layers, got both", field=f"{path}.{field}"
+                )
     return rows
 
 
@@ -201,10 +217,14 @@ def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
     layers = instance.layers
     assert layers is not None
     times, held, static = layers.amounts(counts)
-    made = instance.times.model_copy(update={field: tuple(row) for field, row in times.items()})
+    made = instance.times.model_copy(
+        update={field: tuple(row) for field, row in times.items()}
+    )
     memory = instance.memory
     if memory is not None:
-        memory = memory.model_copy(update={"activation": tuple(held), "static": tuple(static)})
+        memory = memory.model_copy(
+            update={"activation": tuple(held), "static": tuple(static)}
+        )
     return instance.model_copy(update={"times": made, "memory": memory, "layers": None})
 
 
@@ -215,7 +235,9 @@ def times_of_layers(layers: Layers) -> list[Fraction]:
     return list(map(Fraction, [*times, *layers.extra]))
 
 
-def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntArray, str | None]:
+def counts_of_document(
+    instance: PipelineInstance, document: Any
+) -> tuple[IntArray, str | None]:
     """Return the split that a document claims.
 
     `instance`: a pipeline with layers.
@@ -238,7 +260,10 @@ def counts_of_document(instance: PipelineInstance, document: Any) -> tuple[IntAr
         for name, count in row.items():
             if name not in layers.names or type(count) is not int or count < 0:
                 listed = ", ".join(layers.names)
-                return even, f"expected numbers of {listed} for stage {stage}, got {name}: {count}"
+                return (
+                    even,
+                    f"expected numbers of {listed} for stage {stage}, got {name}: {count}",
+                )
             counts[layers.names.index(name), stage] = count
     if counts.sum() != layers.body.count or (counts.sum(axis=0) < 1).any():
         return even, (

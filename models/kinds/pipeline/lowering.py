@@ -22,15 +22,30 @@ from ppsolve.models.kinds.pipeline.collective_ops import (
     ticks_of,
 )
 from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL
-from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of, rows_per_microbatch
+from ppsolve.models.kinds.pipeline.entries import (
+    decimals,
+    entry_at,
+    row_of,
+    rows_per_microbatch,
+)
 from ppsolve.models.kinds.pipeline.filling import filler_times, with_fillers
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
-from ppsolve.models.kinds.pipeline.pools import UsesOfMemory, exact, left_of, pools_of, stored_of
-from ppsolve.models.kinds.pipeline.slices import add_slice_order, units_of, with_key_values
+from ppsolve.models.kinds.pipeline.pools import (
+    UsesOfMemory,
+    exact,
+    left_of,
+    pools_of,
+    stored_of,
+)
+from ppsolve.models.kinds.pipeline.slices import (
+    add_slice_order,
+    units_of,
+    with_key_values,
+)
 from ppsolve.models.kinds.pipeline.steps import (
     ALL_GATHER_KIND,
     ALLREDUCE_KIND,
@@ -84,7 +99,9 @@ def lower_pipeline(
                 source=instance.name,
                 field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
             )
-    return with_fillers(instance, _PipelineLowering(instance, scale, modes, choice).run())
+    return with_fillers(
+        instance, _PipelineLowering(instance, scale, modes, choice).run()
+    )
 
 
 def lower_split(
@@ -119,7 +136,11 @@ def scale_of(
 
 
 def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
-    entries = [*instance.times.by_kind().values(), instance.allreduce, instance.optimizer]
+    entries = [
+        *instance.times.by_kind().values(),
+        instance.allreduce,
+        instance.optimizer,
+    ]
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from collective_times(instance)
@@ -128,7 +149,9 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     if modes is not None:
         yield from mode_times(modes)
     over = hops(instance)
-    yield from (entry_at(instance.p2p.latency, source, target) for _, source, target in over)
+    yield from (
+        entry_at(instance.p2p.latency, source, target) for _, source, target in over
+    )
     yield from transfer_times(instance, over)
 
 
@@ -173,13 +196,16 @@ class _PipelineLowering:
 
     def _transfer_ticks(self, boundary: int, source: int, target: int) -> IntArray:
         bandwidth = entry_at(self.instance.p2p.bandwidth, source, target)
-        row = ticks_of(row_of(self.instance.p2p.bytes, boundary), self.scale, 1 / bandwidth)
+        row = ticks_of(
+            row_of(self.instance.p2p.bytes, boundary), self.scale, 1 / bandwidth
+        )
         return np.broadcast_to(row, self.instance.num_units)
 
     def run(self) -> Problem:
         instance, builder = self.instance, self.builder
         self.compute = [
-            builder.add_resource(DeviceName("device", (d,))) for d in range(instance.num_devices)
+            builder.add_resource(DeviceName("device", (d,)))
+            for d in range(instance.num_devices)
         ]
         self._add_compute_ops()
         self._add_local_precedences()
@@ -212,18 +238,27 @@ class _PipelineLowering:
 
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape
-        rows = [self._ticks_row(entry, stage, num_microbatches) for stage in range(num_stages)]
+        rows = [
+            self._ticks_row(entry, stage, num_microbatches)
+            for stage in range(num_stages)
+        ]
         if self.modes is not None and kind in {"I", "B"}:
             rows = [row + self.modes.extra(stage) for stage, row in enumerate(rows)]
         return self.builder.add_ops(
             kind,
             np.stack(rows),
             np.asarray(self.compute)[self.devices][..., None],
-            OpLabels(np.arange(num_stages)[:, None], self.devices, np.arange(num_microbatches)),
+            OpLabels(
+                np.arange(num_stages)[:, None],
+                self.devices,
+                np.arange(num_microbatches),
+            ),
         )
 
     def _ticks_row(self, entry: Any, stage: int, num_microbatches: int) -> IntArray:
-        return np.broadcast_to(ticks_of(row_of(entry, stage), self.scale), num_microbatches)
+        return np.broadcast_to(
+            ticks_of(row_of(entry, stage), self.scale), num_microbatches
+        )
 
     @property
     def returning(self) -> OpGrid:
@@ -261,8 +296,12 @@ class _PipelineLowering:
             table[source, target] = self._lag(source, target)
         up, down = self.devices[:-1], self.devices[1:]
         forward, returning = self.grid["F"], self.returning
-        self.builder.add_precedences(forward.done[:-1], forward.first[1:], table[up, down])
-        self.builder.add_precedences(returning.done[1:], returning.first[:-1], table[down, up])
+        self.builder.add_precedences(
+            forward.done[:-1], forward.first[1:], table[up, down]
+        )
+        self.builder.add_precedences(
+            returning.done[1:], returning.first[:-1], table[down, up]
+        )
 
     def _add_transfers(self) -> None:
         resources = self._transfer_resources()
@@ -274,7 +313,10 @@ class _PipelineLowering:
                 for pipe, devices in enumerate(self.pipes):
                     columns = np.flatnonzero(self.instance.pipe_of_microbatch == pipe)
                     source, target = devices[sender], devices[receiver]
-                    before, after = grid.done[sender, columns], grid.first[receiver, columns]
+                    before, after = (
+                        grid.done[sender, columns],
+                        grid.first[receiver, columns],
+                    )
                     if source == target:
                         self.builder.add_precedences(before, after)
                         continue
@@ -286,17 +328,22 @@ class _PipelineLowering:
                     )
                     self.transfers.append((columns, transfer))
                     self.builder.add_precedences(before, transfer)
-                    self.builder.add_precedences(transfer, after, self._lag(source, target))
+                    self.builder.add_precedences(
+                        transfer, after, self._lag(source, target)
+                    )
 
     def _transfer_resources(self) -> dict[tuple[int, int], list[int]]:
         pairs = sorted({(source, target) for _, source, target in self.boundary_pairs})
         if self.instance.p2p.mode == "link":
             return {
-                pair: [self.builder.add_resource(DeviceName("link", pair, "->"))] for pair in pairs
+                pair: [self.builder.add_resource(DeviceName("link", pair, "->"))]
+                for pair in pairs
             }
         if self.instance.p2p.mode == "send_queue":
             senders = sorted({source for source, _ in pairs})
-            queues = {d: self.builder.add_resource(DeviceName("send", (d,))) for d in senders}
+            queues = {
+                d: self.builder.add_resource(DeviceName("send", (d,))) for d in senders
+            }
             return {(a, b): [queues[a]] for a, b in pairs}
         used = sorted({device for pair in pairs for device in pair})
         nics = {d: self.builder.add_resource(DeviceName("nic", (d,))) for d in used}
@@ -312,25 +359,40 @@ class _PipelineLowering:
             holders = self._holders(stage)
             ready = self.finishing.last[stage]
             if entry is not None:
-                reduce = self._single_op(kind, entry, stage, [comm[d] for d in holders], holders)
+                reduce = self._single_op(
+                    kind, entry, stage, [comm[d] for d in holders], holders
+                )
                 self.builder.add_precedences(ready, reduce)
                 ready = np.array([reduce])
             if instance.optimizer is not None:
                 for device in holders:
                     step = self._single_op(
-                        OPTIMIZER_KIND, instance.optimizer, stage, [self.compute[device]], [device]
+                        OPTIMIZER_KIND,
+                        instance.optimizer,
+                        stage,
+                        [self.compute[device]],
+                        [device],
                     )
                     if len(holders) > 1:
-                        self.builder.explicit_names[step] = f"{OPTIMIZER_KIND}{stage}@{device}"
+                        self.builder.explicit_names[step] = (
+                            f"{OPTIMIZER_KIND}{stage}@{device}"
+                        )
                     own = self.devices[stage] == device
                     before = ready if entry is not None else ready[own]
                     self.builder.add_precedences(before, step)
-                    if instance.is_by_rank:  # the optimizer runs when the rank has run its rows
+                    if (
+                        instance.is_by_rank
+                    ):  # the optimizer runs when the rank has run its rows
                         rows = self.finishing.last[self.devices == device]
                         self.builder.add_precedences(rows, step)
 
     def _single_op(
-        self, kind: str, entry: Any, stage: int, resources: list[int], devices: list[int]
+        self,
+        kind: str,
+        entry: Any,
+        stage: int,
+        resources: list[int],
+        devices: list[int],
     ) -> int:
         ticks = np.array([self.scale.ticks(entry_at(entry, stage))], dtype=np.int64)
         labels = OpLabels(stage, devices[0])
@@ -341,17 +403,29 @@ class _PipelineLowering:
         entries = self.instance.amounts().values()
         rows = [row for entry in entries for row in rows_per_microbatch(entry)]
         groups: dict[tuple[Any, ...], list[int]] = {}
-        pipes, count = self.instance.pipe_of_microbatch.tolist(), self.instance.num_slices
+        pipes, count = (
+            self.instance.pipe_of_microbatch.tolist(),
+            self.instance.num_slices,
+        )
         for unit in range(0, len(pipes), count):
-            key: tuple[Any, ...] = (pipes[unit], *(row[unit : unit + count] for row in rows))
+            key: tuple[Any, ...] = (
+                pipes[unit],
+                *(row[unit : unit + count] for row in rows),
+            )
             if self.modes is not None:
                 key += tuple(self.modes.choice[:, unit].tolist())
             groups.setdefault(key, []).append(unit // count)
-        return [self._vectors(np.array(members)) for members in groups.values() if len(members) > 1]
+        return [
+            self._vectors(np.array(members))
+            for members in groups.values()
+            if len(members) > 1
+        ]
 
     def _vectors(self, members: IntArray) -> IntArray:
         count, members = len(members), units_of(members, self.instance.num_slices)
-        columns = [grid.rows[:, members].T.reshape(count, -1) for grid in self.grid.values()]
+        columns = [
+            grid.rows[:, members].T.reshape(count, -1) for grid in self.grid.values()
+        ]
         for microbatches, transfer in self.transfers:
             shared = np.isin(microbatches, members)
             if shared.any():
@@ -385,4 +459,7 @@ class _PipelineLowering:
         if self.modes is None:
             return pools_of(instance, memory, uses, self.devices)
         self.modes.use_memory(uses, grid["F"].last, self.returning.first)
-        return [*pools_of(instance, memory, uses, self.devices), *self.modes.host_pools()]
+        return [
+            *pools_of(instance, memory, uses, self.devices),
+            *self.modes.host_pools(),
+        ]

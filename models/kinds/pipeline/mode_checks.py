@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.entries import check_length, decimals, entry_at, row_of
+from ppsolve.models.kinds.pipeline.entries import (
+    check_length,
+    decimals,
+    entry_at,
+    row_of,
+)
 from ppsolve.models.kinds.pipeline.modes import (
     KEEP,
     OFFLOAD,
@@ -45,7 +50,9 @@ def _check_same_decision(recompute: Recompute, offload: Offload) -> None:
         )
 
 
-def _check_recompute(instance: PipelineInstance, memory: Memory, recompute: Recompute) -> None:
+def _check_recompute(
+    instance: PipelineInstance, memory: Memory, recompute: Recompute
+) -> None:
     seen: set[str] = set()
     for number, mode in enumerate(recompute.modes):
         at = f"memory.recompute.modes[{number}]"
@@ -61,7 +68,9 @@ def _check_recompute(instance: PipelineInstance, memory: Memory, recompute: Reco
         _check_within(instance, memory, f"{at}.held", mode.held)
 
 
-def _check_offload(instance: PipelineInstance, memory: Memory, offload: Offload) -> None:
+def _check_offload(
+    instance: PipelineInstance, memory: Memory, offload: Offload
+) -> None:
     for field in ("amount", "out", "back"):
         entry = getattr(offload, field)
         check_length(f"memory.offload.{field}", entry, instance.num_stages, "stage")
@@ -74,16 +83,20 @@ def _check_offload(instance: PipelineInstance, memory: Memory, offload: Offload)
         for device in link:
             if device >= devices:
                 raise InputError(
-                    f"expected devices from 0 to {devices - 1}, got {device}", field=field
+                    f"expected devices from 0 to {devices - 1}, got {device}",
+                    field=field,
                 )
             if device in linked:
                 raise InputError(
-                    f"expected every device at most once in links, got {device} twice", field=field
+                    f"expected every device at most once in links, got {device} twice",
+                    field=field,
                 )
             linked.add(device)
 
 
-def _check_within(instance: PipelineInstance, memory: Memory, field: str, entry: Any) -> None:
+def _check_within(
+    instance: PipelineInstance, memory: Memory, field: str, entry: Any
+) -> None:
     for stage in range(instance.num_stages):
         least = min(decimals(row_of(memory.activation, stage)))
         if entry_at(entry, stage) > least:
@@ -98,7 +111,8 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
     where, instance, decide = f"memory.{field}.decide", modes.instance, modes.decide
     if decide == "window" and instance.placement not in {"linear", "interleaved"}:
         raise InputError(
-            'expected placement "linear" or "interleaved" where windows decide', field="placement"
+            'expected placement "linear" or "interleaved" where windows decide',
+            field="placement",
         )
     if isinstance(decide, str):
         return

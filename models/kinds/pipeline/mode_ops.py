@@ -58,8 +58,12 @@ class ModeOps:
         # m fractions; of open modes the most.
         modes, row = self.modes, self.choice[stage]
         none = np.zeros(len(row), dtype=object)
-        rests = np.stack([none + modes.rest(stage, each) for each in range(len(modes.names))])
-        return np.where(row == RELAXED, rests.max(axis=0), rests[row, np.arange(len(row))])
+        rests = np.stack(
+            [none + modes.rest(stage, each) for each in range(len(modes.names))]
+        )
+        return np.where(
+            row == RELAXED, rests.max(axis=0), rests[row, np.arange(len(row))]
+        )
 
     def add(self, compute: list[int], forward: IntArray, returning: IntArray) -> None:
         """Add the ops and their precedences.
@@ -86,8 +90,13 @@ class ModeOps:
     def _add_grid(self, kind: str, entries: list[Any], streams: IntArray) -> None:
         # Nothing is copied where nothing leaves; a mode that recomputes takes its time always.
         is_copy = kind != RECOMPUTE_KIND
-        numbers = [len(self.modes.names) - 1] if is_copy else list(self.modes.recomputing)
-        here, ticks = np.zeros(self.choice.shape, dtype=np.bool_), np.zeros_like(self.choice)
+        numbers = (
+            [len(self.modes.names) - 1] if is_copy else list(self.modes.recomputing)
+        )
+        here, ticks = (
+            np.zeros(self.choice.shape, dtype=np.bool_),
+            np.zeros_like(self.choice),
+        )
         for stage, row in enumerate(self.choice):
             for number, entry in zip(numbers, entries, strict=True):
                 has_op = row == number
@@ -107,13 +116,20 @@ class ModeOps:
 
     def _channels(self) -> tuple[IntArray, IntArray]:
         """Return the channels out and back of each device."""
-        keys = [self.modes.channels(device) for device in range(self.modes.instance.num_devices)]
+        keys = [
+            self.modes.channels(device)
+            for device in range(self.modes.instance.num_devices)
+        ]
         distinct = dict.fromkeys(chain.from_iterable(keys))
         number = {key: self.builder.add_resource(key) for key in distinct}
-        table = np.array([[number[key] for key in pair] for pair in keys], dtype=np.int64)
+        table = np.array(
+            [[number[key] for key in pair] for pair in keys], dtype=np.int64
+        )
         return table[:, 0], table[:, 1]
 
-    def use_memory(self, uses: UsesOfMemory, forward: IntArray, returning: IntArray) -> None:
+    def use_memory(
+        self, uses: UsesOfMemory, forward: IntArray, returning: IntArray
+    ) -> None:
         """Add what modes give back and take again.
 
         `uses`: uses of the memory of devices.
@@ -139,10 +155,16 @@ class ModeOps:
         back = self.grids[RELOAD_KIND]
         for device in range(self.modes.instance.num_devices):
             here = (out != FREE) & (self.devices == device)
-            amounts = [entry_at(offload.amount, stage) for stage in np.nonzero(here)[0].tolist()]
+            amounts = [
+                entry_at(offload.amount, stage)
+                for stage in np.nonzero(here)[0].tolist()
+            ]
             taken, given = (
-                list(zip(ops[here].tolist(), amounts, strict=True)) for ops in (out, back)
+                list(zip(ops[here].tolist(), amounts, strict=True))
+                for ops in (out, back)
             )
             capacity = entry_at(offload.host_capacity, device)
             key = self.modes.host(device)
-            yield Pool.of(key, capacity, taken, given, unit=self.modes.instance.unit_of_memory)
+            yield Pool.of(
+                key, capacity, taken, given, unit=self.modes.instance.unit_of_memory
+            )

@@ -178,7 +178,9 @@ class MemoryModes:
     @property
     def recomputing(self) -> range:
         """Numbers of the modes that recompute."""
-        return range(1, 1 + (0 if self.recompute is None else len(self.recompute.modes)))
+        return range(
+            1, 1 + (0 if self.recompute is None else len(self.recompute.modes))
+        )
 
     @property
     def offloading(self) -> int:
@@ -220,7 +222,9 @@ class MemoryModes:
             place[stage] = count % (min(warmup, microbatches * chunks) + 1)
         return place
 
-    def in_window(self, mode: int, kept: int, group_size: int | None = None) -> IntArray:
+    def in_window(
+        self, mode: int, kept: int, group_size: int | None = None
+    ) -> IntArray:
         """Return the choice that keeps the first micro-batches of each window.
 
         `mode`: number of the mode of the others.
@@ -254,7 +258,9 @@ class MemoryModes:
         elif self.decide == "window":
             yield np.zeros(self.shape, dtype=np.int64)
             for kept in range(int(self.windows_of().max()), -1, -1):
-                yield from (self.in_window(mode, kept) for mode in range(1, len(self.names)))
+                yield from (
+                    self.in_window(mode, kept) for mode in range(1, len(self.names))
+                )
 
     def allows(self, choice: IntArray) -> bool:
         """Whether those who decide may make a choice, int64[S, m]."""
@@ -298,7 +304,9 @@ class MemoryModes:
     def channels(self, device: int) -> tuple[DeviceName, DeviceName]:
         """Return the channels out of a device and back; one where not duplex."""
         assert self.offload is not None
-        link = next((each for each in self.offload.links or () if device in each), (device,))
+        link = next(
+            (each for each in self.offload.links or () if device in each), (device,)
+        )
         if self.offload.duplex:
             return DeviceName("copy out", link), DeviceName("copy in", link)
         return DeviceName("copy", link), DeviceName("copy", link)
@@ -335,22 +343,38 @@ def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:
     kept = np.zeros(modes.shape, dtype=np.int64) if modes.given is None else modes.given
     claim = document.get("modes") if isinstance(document, dict) else None
     if claim is None:
-        wrong = None if modes.given is not None else f"expected the mode of each of {stages} stages"
+        wrong = (
+            None
+            if modes.given is not None
+            else f"expected the mode of each of {stages} stages"
+        )
         return kept, wrong
     if not isinstance(claim, list | tuple) or len(claim) != stages:
-        return kept, f"expected the mode of each of {stages} stages, got {describe(claim)}"
+        return (
+            kept,
+            f"expected the mode of each of {stages} stages, got {describe(claim)}",
+        )
     choice = np.zeros(modes.shape, dtype=np.int64)
     for stage, entry in enumerate(claim):
         row = entry if isinstance(entry, list | tuple) else [entry] * microbatches
         if len(row) != microbatches:
-            return kept, f"expected {microbatches} modes for stage {stage}, got {len(row)}"
+            return (
+                kept,
+                f"expected {microbatches} modes for stage {stage}, got {len(row)}",
+            )
         unknown = [name for name in row if name not in modes.names]
         if unknown:
             listed = ", ".join(modes.names)
-            return kept, f"expected one of {listed} for stage {stage}, got {describe(unknown[0])}"
+            return (
+                kept,
+                f"expected one of {listed} for stage {stage}, got {describe(unknown[0])}",
+            )
         choice[stage] = [modes.names.index(name) for name in row]
     if not modes.allows(choice):
-        return kept, f"expected modes as decided ({decision_in_words(modes.decide)}), got others"
+        return (
+            kept,
+            f"expected modes as decided ({decision_in_words(modes.decide)}), got others",
+        )
     return choice, None
 
 

@@ -49,7 +49,10 @@ class PlanOrigin(StrictModel):
 
     def decisions(self) -> Iterator[tuple[str, str]]:
         """Yield the field and the words of every choice that is not the usual one."""
-        yield "layers_per_stage", f"layers per stage {','.join(map(str, self.layers_per_stage))}"
+        yield (
+            "layers_per_stage",
+            f"layers per stage {','.join(map(str, self.layers_per_stage))}",
+        )
         yield "microbatch_size", f"micro-batch size {self.microbatch_size}"
         if self.replicas > 1:
             yield "replicas", f"{self.replicas} replicas"

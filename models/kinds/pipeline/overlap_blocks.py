@@ -16,7 +16,13 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.documents.base import Number, StrictModel, as_decimal, describe, error_at
+from ppsolve.models.documents.base import (
+    Number,
+    StrictModel,
+    as_decimal,
+    describe,
+    error_at,
+)
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import MemoryAmount, NamesBeside, Time
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
@@ -42,7 +48,9 @@ def _table(value: Any) -> Any:
         if not isinstance(values, list | tuple):
             what = "a row with an entry per stage of the backward"
             raise error_at((row,), f"expected {what}, got {describe(values)}")
-    return tuple(tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value))
+    return tuple(
+        tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value)
+    )
 
 
 PerPair = Annotated[
@@ -148,12 +156,17 @@ class FusedBlocks(StrictModel):
         for name, program in self.programs.items():
             if program.time_unit != instance.time_unit:
                 unit = program.time_unit
-                text = f'expected "{instance.time_unit}", as of the pipeline, got "{unit}"'
+                text = (
+                    f'expected "{instance.time_unit}", as of the pipeline, got "{unit}"'
+                )
                 raise InputError(text, field=f"overlap.{PROGRAMS}.{name}.time_unit")
 
     def _check_table(self, field: str, entry: Any, instance: PipelineInstance) -> None:
         stages = instance.num_stages
-        for path, row in [(field, entry), *((f"{field}[{n}]", r) for n, r in enumerate(entry))]:
+        for path, row in [
+            (field, entry),
+            *((f"{field}[{n}]", r) for n, r in enumerate(entry)),
+        ]:
             if len(row) != stages:
                 what = f"expected {stages} entries (one per stage), got {len(row)}"
                 raise InputError(what, field=path)
@@ -192,7 +205,9 @@ def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
         result = found.get(name) if isinstance(found, dict) else None
         value = result.get("value") if isinstance(result, dict) else None
         if not isinstance(value, int | float) or value <= 0:
-            raise InputError("expected the result of the program", field=f"{PROGRAMS}.{name}")
+            raise InputError(
+                "expected the result of the program", field=f"{PROGRAMS}.{name}"
+            )
         values[name] = value
     return instance.model_copy(update={"overlap": blocks.with_times(values)})
 
@@ -204,7 +219,9 @@ def stage_pairs(instance: PipelineInstance) -> Iterator[tuple[int, int]]:
     yield from zip(*(column.tolist() for column in np.nonzero(shared)), strict=True)
 
 
-def times_alone(instance: PipelineInstance, stage: int, microbatch: int) -> list[Fraction]:
+def times_alone(
+    instance: PipelineInstance, stage: int, microbatch: int
+) -> list[Fraction]:
     """Return the times of the forward and of the backward part of a block, each by itself.
 
     `instance`: a pipeline in numbers, with fused blocks.
@@ -212,7 +229,9 @@ def times_alone(instance: PipelineInstance, stage: int, microbatch: int) -> list
     assert instance.overlap is not None
     first, *others = instance.overlap.kinds(is_split=instance.times.is_split)
     entries = instance.times.by_kind()
-    forward, *backward = (entry_at(entries[kind], stage, microbatch) for kind in (first, *others))
+    forward, *backward = (
+        entry_at(entries[kind], stage, microbatch) for kind in (first, *others)
+    )
     return [forward, sum(backward, Fraction(0))]
 
 
@@ -220,7 +239,9 @@ def block_times(instance: PipelineInstance) -> Iterator[Fraction]:
     """Yield all times of the fused blocks of a pipeline in numbers; none without blocks."""
     blocks, rows = instance.overlap, range(instance.num_microbatches)
     for pair in () if blocks is None else stage_pairs(instance):
-        alone = [{times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)]
+        alone = [
+            {times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)
+        ]
         for own, other in product(*alone):
             found = None if blocks is None else blocks.entries_of(*pair, own + other)
             yield from () if found is None else found[:1]

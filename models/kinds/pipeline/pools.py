@@ -49,7 +49,9 @@ def left_of(memory: Memory, stage: int) -> Any:
     """
     if memory.left_to_weight is not None:
         return exact(row_of(memory.left_to_weight, stage))
-    return stored_of(memory, stage) * entry_at(memory.released_by_backward_weight, stage)
+    return stored_of(memory, stage) * entry_at(
+        memory.released_by_backward_weight, stage
+    )
 
 
 def pools_of(
@@ -94,7 +96,10 @@ def _events(
     # `numbers` numbers distinct amounts as they are met; zeros are left out.
     found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for stage in np.flatnonzero(here.any(axis=1)).tolist():
-        row = [numbers.setdefault(amount, len(numbers)) if amount else -1 for amount in rows[stage]]
+        row = [
+            numbers.setdefault(amount, len(numbers)) if amount else -1
+            for amount in rows[stage]
+        ]
         index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
         used = here[stage] & (index >= 0)
         found.append(ops[stage, used])

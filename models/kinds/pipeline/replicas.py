@@ -51,7 +51,10 @@ class Replicas(StrictModel):
         """Return the members that are given, or blocks of consecutive micro-batches."""
         if self.members is not None:
             return self.members
-        cuts = [num_microbatches * replica // self.count for replica in range(self.count + 1)]
+        cuts = [
+            num_microbatches * replica // self.count
+            for replica in range(self.count + 1)
+        ]
         return tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
 
     def check(self, num_microbatches: int) -> None:
@@ -72,7 +75,9 @@ class Replicas(StrictModel):
             )
         if self.members is None:
             return
-        problem: str | None = 'expected no members with assignment "free", or assignment "fixed"'
+        problem: str | None = (
+            'expected no members with assignment "free", or assignment "fixed"'
+        )
         if self.assignment != "free":
             problem = fault(self, self.members, num_microbatches)
         if problem is not None:
@@ -107,9 +112,8 @@ def fault(
         return f"expected every micro-batch once, {absent} is in no replica"
     counts = [len(those) for those in members]
     if replicas.counts == "equal" and len(set(counts)) > 1:
-        return (
-            f"expected as many micro-batches in every replica, got {min(counts)} and {max(counts)}"
-        )
+        few, many = min(counts), max(counts)
+        return f"expected as many micro-batches in every replica, got {few} and {many}"
     if 0 in counts:
         return f"expected a micro-batch in every replica, replica {counts.index(0)} has none"
     return None

@@ -30,7 +30,9 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
     stages = range(plain.num_stages)
     inputs = [list(row_of(times.backward_input, stage)) for stage in stages]
     weights = [list(row_of(times.backward_weight, stage)) for stage in stages]
-    weights[0] = [*(np.array(inputs[0], dtype=object) + np.array(weights[0], dtype=object))]
+    weights[0] = [
+        *(np.array(inputs[0], dtype=object) + np.array(weights[0], dtype=object))
+    ]
     inputs[0] = [Decimal(0)]
     changed: dict[str, object] = {
         "times": Times(

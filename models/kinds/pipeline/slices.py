@@ -46,7 +46,9 @@ class SliceCuts(StrictModel):
 
 
 def _known(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | list | tuple | dict | SliceCuts):
+    if isinstance(value, bool) or not isinstance(
+        value, int | list | tuple | dict | SliceCuts
+    ):
         raise ValueError(
             "expected a number of slices, a list with the tokens of each, or "
             f'{{"count": 4, "cuts": "balanced"}}, got {describe(value)}'
@@ -78,7 +80,9 @@ def check_slices(instance: PipelineInstance) -> None:
     slices, memory, count = instance.slices, instance.memory, instance.num_slices
     if slices is None:
         if memory is not None and memory.key_value is not None:
-            raise InputError('expected "slices" of the pipeline beside', field="memory.key_value")
+            raise InputError(
+                'expected "slices" of the pipeline beside', field="memory.key_value"
+            )
         return
     if _cuts(slices) == "balanced" and not (instance.lengths and _costs(instance)):
         raise InputError(
@@ -106,7 +110,9 @@ def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
     """
     sliced = instance.slices is not None
     if not (sliced and isinstance(item, tuple) and len(item) == instance.num_slices):
-        what = f"slice, or {instance.num_slices} of alike micro-batches" if sliced else ""
+        what = (
+            f"slice, or {instance.num_slices} of alike micro-batches" if sliced else ""
+        )
         check_length(field, item, instance.num_units, what or "micro-batch")
 
 
@@ -119,7 +125,9 @@ def per_unit(entry: Any, instance: PipelineInstance) -> Any:
     if not isinstance(entry, tuple) or count == units:
         return entry
     return tuple(
-        item * (units // count) if isinstance(item, tuple) and len(item) == count else item
+        item * (units // count)
+        if isinstance(item, tuple) and len(item) == count
+        else item
         for item in entry
     )
 
@@ -148,7 +156,10 @@ def unit_sums(instance: PipelineInstance) -> LengthSums | None:
 
 
 def add_slice_order(
-    builder: ProblemBuilder, instance: PipelineInstance, forward: OpGrid, returning: OpGrid
+    builder: ProblemBuilder,
+    instance: PipelineInstance,
+    forward: OpGrid,
+    returning: OpGrid,
 ) -> None:
     """Let slices wait for each other on each stage.
 

@@ -44,7 +44,9 @@ class JobBlock:
 
     kind: str
     ticks: IntArray  # int64[..., p]: durations of the pieces
-    resources: IntArray  # int64[..., r]: taken by each piece; entries of `FREE` are skipped
+    resources: (
+        IntArray  # int64[..., r]: taken by each piece; entries of `FREE` are skipped
+    )
     names: Sequence[str]  # one for each job, in C order
     # int64[..., a]: ops that end before the first piece of a job starts
     after: Any = field(default_factory=_none)
@@ -78,7 +80,9 @@ class PipelineSteps:
         self.families: list[IntArray] = []
         # Jobs that belong to a step and micro-batch: a key and the ops. Micro-batches that are
         # alike in a step stay so if their jobs have equal keys.
-        self.attached: dict[tuple[int, int], list[tuple[str, IntArray]]] = defaultdict(list)
+        self.attached: dict[tuple[int, int], list[tuple[str, IntArray]]] = defaultdict(
+            list
+        )
         # Of each pool: an op that takes an amount at its start, one that gives it back at its end.
         self.holds: dict[int, list[tuple[int, int, Fraction]]] = defaultdict(list)
         self._forwards = step.by_place("F")
@@ -105,7 +109,9 @@ class PipelineSteps:
                     np.arange(self.count)[:, None],
                 ),
             )
-        self.builder.add_precedences(op_of[:, step.before], op_of[:, step.after], step.lag)
+        self.builder.add_precedences(
+            op_of[:, step.before], op_of[:, step.after], step.lag
+        )
         for k, row in enumerate(op_of):
             for op, name in step.explicit_names.items():
                 self.names[int(row[op])] = f"{name}@{k}" if k else name
@@ -151,7 +157,9 @@ class PipelineSteps:
             self.builder.add_precedences(ops[:, None], self.op_of[1:, first])
         is_shared = sum(each == stage for each, _ in self._forwards) > 1
         for k, op in enumerate(ops.tolist()):
-            self.names[op] = f"{STEP_KIND}{stage}{f'@{device}' if is_shared else ''}@{k}"
+            self.names[op] = (
+                f"{STEP_KIND}{stage}{f'@{device}' if is_shared else ''}@{k}"
+            )
         return ops
 
     def add_jobs(self, block: JobBlock) -> IntArray:
@@ -166,20 +174,30 @@ class PipelineSteps:
             block.kind,
             block.ticks,
             np.asarray(block.resources)[..., None, :],
-            OpLabels(stage, device, microbatch, np.arange(pieces) if pieces > 1 else FREE, step),
+            OpLabels(
+                stage,
+                device,
+                microbatch,
+                np.arange(pieces) if pieces > 1 else FREE,
+                step,
+            ),
             release=np.asarray(block.release)[..., None],
         )
         self.builder.add_precedences(block.after, ops[..., :1])
         self.builder.add_precedences(ops[..., :-1], ops[..., 1:])
         self.builder.add_precedences(ops[..., -1:], block.before)
-        for name, row in zip(block.names, ops.reshape(-1, pieces).tolist(), strict=True):
+        for name, row in zip(
+            block.names, ops.reshape(-1, pieces).tolist(), strict=True
+        ):
             for piece, op in enumerate(row):
                 self.names[op] = name if pieces == 1 else f"{name}/{piece}"
         return ops
 
     def build(self) -> Problem:
         """Return the problem of all steps and jobs."""
-        self.builder.pools = [self._pool(number) for number in range(len(self.step.pools))]
+        self.builder.pools = [
+            self._pool(number) for number in range(len(self.step.pools))
+        ]
         self.builder.families = [*self._families(), *self.families]
         return self.builder.build()
 
@@ -189,7 +207,9 @@ class PipelineSteps:
                 groups: dict[tuple[str, ...], list[IntArray]] = defaultdict(list)
                 microbatches = self.step.microbatch[family[:, 0]].tolist()
                 for row, microbatch in zip(family, microbatches, strict=True):
-                    jobs = sorted(self.attached.get((k, microbatch), ()), key=lambda job: job[0])
+                    jobs = sorted(
+                        self.attached.get((k, microbatch), ()), key=lambda job: job[0]
+                    )
                     vector = np.concatenate([op_of[row], *(ops for _, ops in jobs)])
                     groups[tuple(key for key, _ in jobs)].append(vector)
                 yield from (np.stack(rows) for rows in groups.values() if len(rows) > 1)
@@ -198,7 +218,9 @@ class PipelineSteps:
         # An op acquires once: what it takes for jobs is added to what it takes for the step.
         pool, holds = self.step.pools[number], self.holds.get(number, [])
 
-        def events(ops: IntArray, index: IntArray, end: int) -> Iterator[tuple[int, Fraction]]:
+        def events(
+            ops: IntArray, index: IntArray, end: int
+        ) -> Iterator[tuple[int, Fraction]]:
             amounts = [pool.amounts[each] for each in index.tolist()]
             for k, op_of in enumerate(self.op_of):
                 yield from zip(op_of[ops].tolist(), amounts, strict=True)

@@ -15,11 +15,28 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from ppsolve.models.core.result import LARGEST, Figure, HeuristicStatus, Status, StopReason
+from ppsolve.models.core.result import (
+    LARGEST,
+    Figure,
+    HeuristicStatus,
+    Status,
+    StopReason,
+)
 from ppsolve.models.documents.base import StrictModel
-from ppsolve.models.documents.contents import BYTES, TEXTS, describe_document, describe_text
+from ppsolve.models.documents.contents import (
+    BYTES,
+    TEXTS,
+    describe_document,
+    describe_text,
+)
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.documents.files import BEGINNING, destination, opened, parse_json, write_bytes
+from ppsolve.models.documents.files import (
+    BEGINNING,
+    destination,
+    opened,
+    parse_json,
+    write_bytes,
+)
 
 MOST_MOMENTS = 200
 """Most entries of `BenchRecord.anytime`: a curve that is drawn needs no more, and a line with them
@@ -151,7 +168,9 @@ class Records:
     """The records of a file, one for each line."""
 
     records: tuple[BenchRecord, ...] = ()
-    torn: int = 0  # bytes behind the last whole line: a run was killed while it wrote them
+    torn: int = (
+        0  # bytes behind the last whole line: a run was killed while it wrote them
+    )
 
 
 def read_records(path: str | Path) -> Records:
@@ -263,7 +282,9 @@ def _locked(path: Path) -> int:
         try:
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
+            raise InputError(
+                f"cannot be written: {error.strerror}", source=str(path)
+            ) from None
         try:
             _lock(handle, path)
             if os.path.samestat(os.fstat(handle), os.stat(path)):

@@ -15,10 +15,21 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ppsolve.models.core.arrays import Floats, as_number
 from ppsolve.models.core.result import Reported, ReportedFile
-from ppsolve.models.documents.base import Number, StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.base import (
+    Number,
+    StrictModel,
+    Whole,
+    describe,
+    did_you_mean,
+)
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
-from ppsolve.models.studies.goodput.params import Fit, GradParams, Observations, PerfParams
+from ppsolve.models.studies.goodput.params import (
+    Fit,
+    GradParams,
+    Observations,
+    PerfParams,
+)
 
 COLUMNS = tuple(field.name for field in fields(Observations))
 
@@ -48,7 +59,9 @@ def _from_json(data: Any) -> dict[str, Any]:
         raise InputError(text)
     for index, row in enumerate(data):
         if not isinstance(row, dict):
-            raise InputError(f"expected an object, got {describe(row)}", field=f"[{index}]")
+            raise InputError(
+                f"expected an object, got {describe(row)}", field=f"[{index}]"
+            )
         _check_names(row, f"[{index}]", "field")
     _refuse_none(data)
     return {name: [row[name] for row in data] for name in COLUMNS}
@@ -63,7 +76,9 @@ def _from_csv(text: str) -> dict[str, Any]:
     columns: dict[str, list[float]] = {name: [] for name in header}
     for line, cells in rows:
         if len(cells) != len(header):
-            raise InputError(f"line {line}: expected {len(header)} values, got {len(cells)}")
+            raise InputError(
+                f"line {line}: expected {len(header)} values, got {len(cells)}"
+            )
         for name, cell in zip(header, cells, strict=True):
             columns[name].append(_cell(cell, f"{name}[{len(columns[name])}]", line))
     _refuse_none(columns[COLUMNS[0]])
@@ -86,7 +101,9 @@ def _cell(text: str, field: str, line: int) -> float:
         return float(text)
     except ValueError:
         shown = describe(text) if text else "nothing"
-        raise InputError(f"line {line}: expected a number, got {shown}", field=field) from None
+        raise InputError(
+            f"line {line}: expected a number, got {shown}", field=field
+        ) from None
 
 
 def _check_names(names: Iterable[str], field: str, what: str) -> None:
@@ -190,7 +207,11 @@ class ParamsDocument(StrictModel):
 
     @classmethod
     def of(
-        cls, fitted: Fit, *, grad: GradParams | None = None, init_batch_size: float | None = None
+        cls,
+        fitted: Fit,
+        *,
+        grad: GradParams | None = None,
+        init_batch_size: float | None = None,
     ) -> Self:
         """Return the document of a fit, as `load_params` reads it.
 
@@ -208,7 +229,9 @@ class ParamsDocument(StrictModel):
                 "fixed": fitted.fixed,
                 "warnings": fitted.warnings,
                 "observations": len(fitted.residuals),
-                "residuals": dict(zip(names, map(_summary, fitted.residuals.T), strict=True)),
+                "residuals": dict(
+                    zip(names, map(_summary, fitted.residuals.T), strict=True)
+                ),
             }
         )
 
@@ -227,7 +250,10 @@ class ParamsDocument(StrictModel):
 
 
 def _summary(errors: Floats) -> dict[str, float]:
-    return {"rms": float(np.sqrt(np.mean(errors**2))), "largest": float(np.max(np.abs(errors)))}
+    return {
+        "rms": float(np.sqrt(np.mean(errors**2))),
+        "largest": float(np.max(np.abs(errors))),
+    }
 
 
 def load_params(path: str | Path) -> ParamsDocument:
@@ -236,7 +262,11 @@ def load_params(path: str | Path) -> ParamsDocument:
     Raises `InputError`: names the file, the field and the expected value.
     """
     data, source = read_json(path), source_name(path)
-    if isinstance(data, dict) and "params" not in data and data.keys() & PerfFields.model_fields:
+    if (
+        isinstance(data, dict)
+        and "params" not in data
+        and data.keys() & PerfFields.model_fields
+    ):
         data = {"params": data}
     return ParamsDocument.parse(data, source)
 

@@ -114,7 +114,9 @@ class PerfParams:
         float or float64[...]
             In the unit of the parameters.
         """
-        return plain(self._optim(*configuration(num_nodes, num_replicas, atomic_bsz, 0)[:3]))
+        return plain(
+            self._optim(*configuration(num_nodes, num_replicas, atomic_bsz, 0)[:3])
+        )
 
     def step_time(
         self,
@@ -160,7 +162,9 @@ class PerfParams:
         return first + each * further_replicas(replicas)
 
     def _optim(self, nodes: IntArray, replicas: IntArray, atomic: Floats) -> Floats:
-        return gamma_norm(self._accum(atomic), self._network(nodes, replicas), self.gamma)
+        return gamma_norm(
+            self._accum(atomic), self._network(nodes, replicas), self.gamma
+        )
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,11 @@ class GradParams:
     def normalised(self) -> GradParams:
         """The same ratio, the larger one 1; without any gradient ``sqr`` is 1."""
         largest = max(self.sqr, self.var)
-        return GradParams(self.sqr / largest, self.var / largest) if largest else GradParams(1, 0)
+        return (
+            GradParams(self.sqr / largest, self.var / largest)
+            if largest
+            else GradParams(1, 0)
+        )
 
     def efficiency(self, scale: ArrayLike) -> Quantity:
         """Return the progress per sample, relative to training at the initial batch size.
@@ -209,7 +217,10 @@ class GradParams:
 
 
 def configuration(
-    num_nodes: ArrayLike, num_replicas: ArrayLike, atomic_bsz: ArrayLike, accum_steps: ArrayLike
+    num_nodes: ArrayLike,
+    num_replicas: ArrayLike,
+    atomic_bsz: ArrayLike,
+    accum_steps: ArrayLike,
 ) -> tuple[IntArray, IntArray, Floats, Floats]:
     """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape.
 
@@ -280,7 +291,9 @@ class Observations:
 
     def _check_together(self) -> None:
         if not len(self):
-            raise InputError("expected at least one observation, got none", field="num_nodes")
+            raise InputError(
+                "expected at least one observation, got none", field="num_nodes"
+            )
         for field in fields(self):
             length = len(getattr(self, field.name))
             if length != len(self):

@@ -7,9 +7,23 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
-from ppsolve.models.documents.base import Number, StrictModel, Whole, as_decimal, describe, error_at
+from ppsolve.models.documents.base import (
+    Number,
+    StrictModel,
+    Whole,
+    as_decimal,
+    describe,
+    error_at,
+)
 from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.kinds.pipeline.entries import HasBackward
 from ppsolve.models.kinds.pipeline.origin import LayerRecompute
@@ -173,7 +187,12 @@ class ModelProfile(StrictModel):
     def letters(self) -> str | None:
         """The layers as Megatron-LM writes them, where the names of both ends say what they are."""
         first, last = self.layers[0], self.layers[-1]
-        is_decoder = (first.name, last.name, first.count, last.count) == ("embedding", "head", 1, 1)
+        is_decoder = (first.name, last.name, first.count, last.count) == (
+            "embedding",
+            "head",
+            1,
+            1,
+        )
         return f"Et*{self.num_layers - 2}L" if is_decoder else None
 
     @property
@@ -184,7 +203,9 @@ class ModelProfile(StrictModel):
     @property
     def is_measured(self) -> bool:
         """Whether some amount is known at the listed sizes only."""
-        amounts = (amount for layer in self.layers for amount in layer.by_size().values())
+        amounts = (
+            amount for layer in self.layers for amount in layer.by_size().values()
+        )
         return any(isinstance(amount, tuple) for amount in amounts)
 
     def amounts(self, field: str, size: int) -> list[Fraction]:
@@ -194,13 +215,18 @@ class ModelProfile(StrictModel):
         `size`: samples of a micro-batch.
         Returns: repeated layers counted.
         """
-        amounts = ((self._amount(layer, field, size), layer.count) for layer in self.layers)
+        amounts = (
+            (self._amount(layer, field, size), layer.count) for layer in self.layers
+        )
         return [amount for amount, count in amounts for _ in range(count)]
 
     def backward(self, size: int) -> list[Fraction]:
         """Return the time of a fused backward of every layer."""
         parts = ("backward", "backward_input", "backward_weight")
-        return [sum(of) for of in zip(*(self.amounts(part, size) for part in parts), strict=True)]
+        return [
+            sum(of)
+            for of in zip(*(self.amounts(part, size) for part in parts), strict=True)
+        ]
 
     def _amount(self, layer: LayerProfile, field: str, size: int) -> Fraction:
         amount = getattr(layer, field)

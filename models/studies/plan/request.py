@@ -96,7 +96,9 @@ class Cluster(StrictModel):
 
     def in_groups(self, size: int) -> Cluster:
         """Return the cluster whose devices are groups of neighbours; memory and links stay."""
-        return self.model_copy(update={"devices_per_node": self.devices_per_node // size})
+        return self.model_copy(
+            update={"devices_per_node": self.devices_per_node // size}
+        )
 
     def orders_are_alike(self, depth: int, replicas: int) -> bool:
         """Whether it makes no difference which ranks are neighbours: one node, or one line.
@@ -105,7 +107,9 @@ class Cluster(StrictModel):
         """
         return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
 
-    def _rank(self, device: int, replica: int, shape: tuple[int, int], order: RankOrder) -> int:
+    def _rank(
+        self, device: int, replica: int, shape: tuple[int, int], order: RankOrder
+    ) -> int:
         # Ranks fill node by node; `shape` is pipeline depth and number of replicas.
         depth, replicas = shape
         if order is RankOrder.STAGES_FIRST:
@@ -131,7 +135,9 @@ class Cluster(StrictModel):
 
         Returns: that between nodes, if the replicas are on several.
         """
-        ranks = (self._rank(device, replica, shape, order) for replica in range(shape[1]))
+        ranks = (
+            self._rank(device, replica, shape, order) for replica in range(shape[1])
+        )
         crosses = len({self._node(rank) for rank in ranks}) > 1
         return self._link(
             crosses,
@@ -178,7 +184,10 @@ class Statistics(StrictModel):
 
     @model_validator(mode="after")
     def _limits_leave_something(self) -> Self:
-        if self.max_batch_size is not None and self.max_batch_size < self.init_batch_size:
+        if (
+            self.max_batch_size is not None
+            and self.max_batch_size < self.init_batch_size
+        ):
             raise InputError(
                 f"expected at least the initial batch size {self.init_batch_size}, "
                 f"got {self.max_batch_size}",
@@ -219,14 +228,21 @@ class SearchSpace(StrictModel):
     pipeline_depths: Counts | None = None
     replicas: Counts | None = None
     placements: Annotated[
-        tuple[Literal["linear", "interleaved", "vshape", "wave"], ...], Field(min_length=1)
+        tuple[Literal["linear", "interleaved", "vshape", "wave"], ...],
+        Field(min_length=1),
     ] = ("linear",)
-    virtual_stages: Annotated[tuple[Annotated[Count, Field(ge=2)], ...], Field(min_length=1)] = (2,)
+    virtual_stages: Annotated[
+        tuple[Annotated[Count, Field(ge=2)], ...], Field(min_length=1)
+    ] = (2,)
     microbatch_sizes: Counts | None = None
     batch_sizes: Counts | None = None
     microbatches: Counts | None = None
-    rank_orders: Annotated[tuple[RankOrder, ...], Field(min_length=1)] = tuple(RankOrder)
-    backward: Annotated[tuple[Literal["fused", "split"], ...], Field(min_length=1)] | None = None
+    rank_orders: Annotated[tuple[RankOrder, ...], Field(min_length=1)] = tuple(
+        RankOrder
+    )
+    backward: (
+        Annotated[tuple[Literal["fused", "split"], ...], Field(min_length=1)] | None
+    ) = None
     layer_splits: Annotated[
         tuple[Literal["searched", "balanced", "even"], ...], Field(min_length=1)
     ] = ("searched",)
@@ -261,12 +277,18 @@ class PlanRequest(WithUnits):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_profiles()
-        sizes = sorted({size for profile in self.profiles for size in profile.microbatch_sizes})
+        sizes = sorted(
+            {size for profile in self.profiles for size in profile.microbatch_sizes}
+        )
         for index, size in enumerate(self.search.microbatch_sizes or ()):
-            if size not in sizes and all(profile.is_measured for profile in self.profiles):
+            if size not in sizes and all(
+                profile.is_measured for profile in self.profiles
+            ):
                 text = f"expected a profiled size ({', '.join(map(str, sizes))}), got {size}"
                 raise InputError(text, field=f"search.microbatch_sizes[{index}]")
-        if "split" in (self.search.backward or ()) and not all(p.is_split for p in self.profiles):
+        if "split" in (self.search.backward or ()) and not all(
+            p.is_split for p in self.profiles
+        ):
             text = '"split" needs "backward_input" and "backward_weight" in every layer'
             raise InputError(text, field="search.backward")
         self._check_depths()
@@ -281,7 +303,9 @@ class PlanRequest(WithUnits):
     def alone(self, profile: ModelProfile) -> PlanRequest:
         """Return the request with one of its profiles; its devices are groups that share layers."""
         cluster = self.cluster.in_groups(profile.tensor_parallel)
-        return self.model_copy(update={"model": profile, "variants": (), "cluster": cluster})
+        return self.model_copy(
+            update={"model": profile, "variants": (), "cluster": cluster}
+        )
 
     def _check_profiles(self) -> None:
         per_node, seen = self.cluster.devices_per_node, set[tuple[int, str]]()

@@ -126,8 +126,12 @@ class MemoryShortage(Reported):
         if self.needed is None:
             return "more", bytes_text(self.available)
         amounts = (self.needed, self.available)
-        texts = [[bytes_text(amount, digits) for amount in amounts] for digits in (4, 7, 12)]
-        needed, available = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+        texts = [
+            [bytes_text(amount, digits) for amount in amounts] for digits in (4, 7, 12)
+        ]
+        needed, available = next(
+            (pair for pair in texts if pair[0] != pair[1]), texts[-1]
+        )
         return needed + ("" if self.schedule else " or more"), available
 
     def __str__(self) -> str:

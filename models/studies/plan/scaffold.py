@@ -76,10 +76,14 @@ class Sizes(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         self._check_divides("heads", self.heads, "hidden", self.hidden)
-        self._check_divides("tensor_parallel", self.tensor_parallel, "heads", self.heads)
+        self._check_divides(
+            "tensor_parallel", self.tensor_parallel, "heads", self.heads
+        )
         per_node = self.node_size
         self._check_divides("devices_per_node", per_node, "devices", self.devices)
-        self._check_divides("tensor_parallel", self.tensor_parallel, "devices_per_node", per_node)
+        self._check_divides(
+            "tensor_parallel", self.tensor_parallel, "devices_per_node", per_node
+        )
         if self.devices > per_node and self.node_bandwidth is None:
             text = f"this is required with {self.devices // per_node} nodes"
             raise InputError(text, field="node_bandwidth")
@@ -94,7 +98,9 @@ class Sizes(StrictModel):
     @staticmethod
     def _check_divides(field: str, part: int, of: str, whole: int) -> None:
         if whole % part:
-            raise InputError(f"expected a divisor of {of} ({whole}), got {part}", field=field)
+            raise InputError(
+                f"expected a divisor of {of} ({whole}), got {part}", field=field
+            )
 
     @property
     def node_size(self) -> int:
@@ -187,7 +193,10 @@ def plan_request(sizes: Sizes, *variants: Sizes) -> PlanRequest:
             "model": _profile(sizes),
             "variants": [_profile(each) for each in variants],
             "cluster": _cluster(sizes),
-            "goodput": {"init_batch_size": sizes.batch_size, "max_batch_size": sizes.batch_size},
+            "goodput": {
+                "init_batch_size": sizes.batch_size,
+                "max_batch_size": sizes.batch_size,
+            },
             "search": {
                 "placements": ["linear", "interleaved", "vshape"],
                 "batch_sizes": [sizes.batch_size],
@@ -231,12 +240,19 @@ def _layer(
             "fixed": round(steps.get(field, 0) * float(sizes.latency), DECIMALS),
             "per_sample": round(
                 number / rate
-                + steps.get(field, 0) * sent / shared / float(sizes.bandwidth) * MICROSECONDS,
+                + steps.get(field, 0)
+                * sent
+                / shared
+                / float(sizes.bandwidth)
+                * MICROSECONDS,
                 DECIMALS,
             ),
         }
         for field, number in operations.items()
-    } | {"output_bytes": round(sent / shared), "parameter_bytes": round(2 * held / shared)}
+    } | {
+        "output_bytes": round(sent / shared),
+        "parameter_bytes": round(2 * held / shared),
+    }
 
 
 def _cluster(sizes: Sizes) -> dict[str, Any]:

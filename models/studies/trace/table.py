@@ -20,10 +20,22 @@ transfers of an activation and of a gradient that leave a stage."""
 NUM_COMPUTE = KINDS.index("TF")
 """Kinds below this number are compute ops."""
 
-NANOSECONDS = {unit: UNITS_PER_SECOND["ns"] // count for unit, count in UNITS_PER_SECOND.items()}
+NANOSECONDS = {
+    unit: UNITS_PER_SECOND["ns"] // count for unit, count in UNITS_PER_SECOND.items()
+}
 """Nanoseconds of each unit that times of a trace may be written in."""
 
-COLUMNS = ("step", "replica", "stage", "chunk", "kind", "microbatch", "start", "end", "device")
+COLUMNS = (
+    "step",
+    "replica",
+    "stage",
+    "chunk",
+    "kind",
+    "microbatch",
+    "start",
+    "end",
+    "device",
+)
 """Columns that every op has."""
 
 OPTIONAL = ("length", "origin")
@@ -114,7 +126,9 @@ class Trace:
                 part = self.where(np.sort(rows))
                 yield int(part.step[0]), int(part.replica[0]), part
 
-    def times(self, nanoseconds: Iterable[int], unit: str | None = None) -> list[Decimal]:
+    def times(
+        self, nanoseconds: Iterable[int], unit: str | None = None
+    ) -> list[Decimal]:
         """Return times exactly in a unit.
 
         `unit`: their unit; by default that of the trace.
@@ -142,13 +156,16 @@ def joined(traces: Sequence[Trace]) -> Trace:
     """Return the rows of several traces of one run as one; the first says unit and format."""
     first = traces[0]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(trace, name) for trace in traces]) for name in EVERY
+        name: np.concatenate([getattr(trace, name) for trace in traces])
+        for name in EVERY
     }
     offsets = np.cumsum([0, *(len(trace.sources) for trace in traces[:-1])])
     columns["origin"] = np.concatenate(
         [trace.origin + offset for trace, offset in zip(traces, offsets, strict=True)]
     )
-    unexplained = {rank: part for trace in traces for rank, part in trace.notes.unexplained.items()}
+    unexplained = {
+        rank: part for trace in traces for rank, part in trace.notes.unexplained.items()
+    }
     warnings = tuple(text for trace in traces for text in trace.notes.warnings)
     return replace(
         first,
@@ -170,8 +187,12 @@ class TraceLimits:
     largest: int = 10**6  # stages, micro-batches, devices, replicas
     longest_ns: int = 10**18  # of one op: 31 years, so that sums fit int64
     clock_ns: int = 100_000  # by which clocks may contradict the order of ops
-    clock_share: float = 0.02  # and no more than this share of the median op of the step
-    least_overlaps: int = 20  # of a run, from which on they tell the noise of its clocks
+    clock_share: float = (
+        0.02  # and no more than this share of the median op of the step
+    )
+    least_overlaps: int = (
+        20  # of a run, from which on they tell the noise of its clocks
+    )
     jump: float = 2.0  # times all shorter overlaps, of an overlap that is no noise
 
 
@@ -189,7 +210,9 @@ def checked(trace: Trace) -> Trace:
         source = trace.sources[0] if trace.sources else None
         raise InputError("expected ops of a pipeline, there is none", source=source)
     _refuse_numbers(trace)
-    order = np.lexsort((trace.end, trace.start, trace.device, trace.replica, trace.step))
+    order = np.lexsort(
+        (trace.end, trace.start, trace.device, trace.replica, trace.step)
+    )
     trace = trace.where(order)
     _refuse_twice(trace)
     _refuse_moving_stages(trace)
@@ -204,7 +227,9 @@ def tolerance_of(trace: Trace) -> int:
 
     That is the error of clocks, and what numbers of the trace's resolution cannot tell apart.
     """
-    return round(clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2))
+    return round(
+        clock_error_of(trace) + min(resolution_of(trace), _median_op(trace) / 2)
+    )
 
 
 def clock_error_of(trace: Trace) -> float:
@@ -277,11 +302,15 @@ def _refuse_numbers(trace: Trace) -> None:
             text = f"expected a {name} from 0 to {LIMITS.largest}, got {column[row]}"
             raise trace.error(row, text)
     if np.any((trace.kind < 0) | (trace.kind >= len(KINDS))):
-        raise InputError(f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0])
+        raise InputError(
+            f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0]
+        )
     row = _first(trace.end < trace.start)
     if row is not None:
         start, end = trace.times((trace.start[row], trace.end[row]))
-        raise trace.error(row, f"ends at {end} {trace.unit}, before its start at {start}")
+        raise trace.error(
+            row, f"ends at {end} {trace.unit}, before its start at {start}"
+        )
     row = _first(trace.duration > LIMITS.longest_ns)
     if row is not None:
         raise trace.error(row, "takes longer than 31 years")
@@ -297,7 +326,9 @@ def _refuse_twice(trace: Trace) -> None:
     rows = sorted((int(order[at]), int(order[at + 1])))
     files = sorted({trace.sources[trace.origin[row]] for row in rows})
     where = f" (also in {files[0]})" if len(files) > 1 else ""
-    raise trace.error(rows[1], f"is there twice{where}; expected each op once in a step")
+    raise trace.error(
+        rows[1], f"is there twice{where}; expected each op once in a step"
+    )
 
 
 def _refuse_moving_stages(trace: Trace) -> None:
@@ -307,7 +338,9 @@ def _refuse_moving_stages(trace: Trace) -> None:
     row = _first(device[trace.stage] != trace.device)
     if row is not None:
         text = f"is on device {trace.device[row]}, others of stage {trace.stage[row]} are on "
-        raise trace.error(row, f"{text}{device[trace.stage[row]]}; expected one device per stage")
+        raise trace.error(
+            row, f"{text}{device[trace.stage[row]]}; expected one device per stage"
+        )
 
 
 def _refuse_gaps(part: Trace) -> None:
@@ -323,9 +356,13 @@ def _refuse_gaps(part: Trace) -> None:
         absent = _first(~np.isin(np.arange(count), column))
         if absent is not None:
             hint = ": is the file of its rank missing?" if name == "stage" else ""
-            raise _absent(part, f"{name} {absent} has no op, {name} {count - 1} has{hint}")
+            raise _absent(
+                part, f"{name} {absent} has no op, {name} {count - 1} has{hint}"
+            )
     fused = _first(compute.kind == KINDS.index("B"))
-    is_split = np.any((compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W")))
+    is_split = np.any(
+        (compute.kind == KINDS.index("I")) | (compute.kind == KINDS.index("W"))
+    )
     if fused is not None and is_split:
         text = "is a fused backward, others are split (I, W); expected one form"
         raise compute.error(fused, text)
@@ -335,7 +372,9 @@ def _refuse_gaps(part: Trace) -> None:
         if len(there) < shape[0] * shape[1]:
             early = _first(there != np.arange(len(there)))
             stage, microbatch = divmod(len(there) if early is None else early, shape[1])
-            text = f"{name}{stage}.{microbatch} (stage {stage}, micro-batch {microbatch})"
+            text = (
+                f"{name}{stage}.{microbatch} (stage {stage}, micro-batch {microbatch})"
+            )
             raise _absent(compute, f"{text} is missing")
 
 
@@ -378,5 +417,7 @@ def _refuse_other_shapes(trace: Trace) -> None:
         form = f"{int(part.stage.max()) + 1} stages{split}"
         first = first or form
         if form != first:
-            text = f"is of a step with {form}, the first has {first}; are two runs mixed?"
+            text = (
+                f"is of a step with {form}, the first has {first}; are two runs mixed?"
+            )
             raise part.error(0, text)

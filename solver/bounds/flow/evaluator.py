@@ -44,12 +44,16 @@ class Evaluator:
 
     def __init__(self, flow: Flow) -> None:
         if not follows_orders(flow):
-            raise ValueError("expected each pool to be used from one resource of its own")
+            raise ValueError(
+                "expected each pool to be used from one resource of its own"
+            )
         count, length = flow.duration.shape
         self.flow = flow
         slot, position = np.divmod(np.arange(count * length, dtype=np.int64), length)
         by = np.argsort(flow.after, kind="stable")
-        pointer = np.searchsorted(flow.after[by], np.arange(length + 1)).astype(np.int64)
+        pointer = np.searchsorted(flow.after[by], np.arange(length + 1)).astype(
+            np.int64
+        )
         first = np.flatnonzero(np.diff(pointer) == 0)
         self.chain = Chain(
             slot, position, pointer, flow.before[by], flow.lag[by], flow.resource, first
@@ -98,9 +102,17 @@ class Evaluator:
 
     def starts(self, timed: Timed) -> IntArray:
         """Return the starts of all ops in ticks, int64[m, V]."""
-        length, end = self.flow.num_positions, np.zeros(self.flow.ops.size + 1, dtype=np.int64)
+        length, end = (
+            self.flow.num_positions,
+            np.zeros(self.flow.ops.size + 1, dtype=np.int64),
+        )
         pattern, row = timed.pattern, timed.permutation * length
-        time_line(self.lengths, LineOrder(pattern.line, pattern.before, row), self.scratch(), end)
+        time_line(
+            self.lengths,
+            LineOrder(pattern.line, pattern.before, row),
+            self.scratch(),
+            end,
+        )
         start = np.empty((len(row), length), dtype=np.int64)
         start[timed.permutation] = end[:-1].reshape(start.shape)
         start -= self.flow.duration
@@ -114,7 +126,9 @@ def _flat(table: IntArray) -> IntArray:
 def follows_orders(flow: Flow) -> bool:
     """Return true if the order of each resource says how full its pool is."""
     used = np.flatnonzero(flow.pool != FREE)
-    pairs = set(zip(flow.pool[used].tolist(), flow.resource[used].tolist(), strict=True))
+    pairs = set(
+        zip(flow.pool[used].tolist(), flow.resource[used].tolist(), strict=True)
+    )
     pools, resources = {pool for pool, _ in pairs}, {resource for _, resource in pairs}
     return FREE not in resources and len(pairs) == len(pools) == len(resources)
 

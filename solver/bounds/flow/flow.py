@@ -80,7 +80,10 @@ def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
     `microbatches`: micro-batches in their new order.
     """
     rows = np.array(microbatches, dtype=np.int64)
-    tables = {name: getattr(flow, name)[rows] for name in ("ops", "duration", "acquire", "release")}
+    tables = {
+        name: getattr(flow, name)[rows]
+        for name in ("ops", "duration", "acquire", "release")
+    }
     return replace(flow, **tables)
 
 
@@ -134,7 +137,9 @@ def _vectors(problem: Problem) -> IntArray | None:
     count = int(owner.max(initial=FREE)) + 1
     if not count or len(owned) % count:
         return None
-    ops: IntArray = owned[np.lexsort((problem.stage[owned], problem.kind[owned], owner))]
+    ops: IntArray = owned[
+        np.lexsort((problem.stage[owned], problem.kind[owned], owner))
+    ]
     ops = ops.reshape(count, -1)
     labels = problem.kind[ops], problem.stage[ops]
     is_alike = all((label == label[0]).all() for label in labels)
@@ -147,11 +152,15 @@ def _resources(problem: Problem, ops: IntArray) -> IntArray | None:
     if (counts[ops] > 1).any():
         return None
     padded = np.append(problem.resource_idx, FREE)
-    resource: IntArray = np.where(counts[ops] == 1, padded[problem.resource_ptr[ops]], FREE)
+    resource: IntArray = np.where(
+        counts[ops] == 1, padded[problem.resource_ptr[ops]], FREE
+    )
     return resource[0] if (resource == resource[0]).all() else None
 
 
-def _edges(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArray] | None:
+def _edges(
+    problem: Problem, ops: IntArray
+) -> tuple[IntArray, IntArray, IntArray] | None:
     """Return the precedences inside a micro-batch, or None where micro-batches differ in them."""
     position = np.full(problem.num_ops, FREE, dtype=np.int64)
     position[ops] = np.arange(ops.shape[1])
@@ -165,7 +174,9 @@ def _edges(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArra
     return rows[0], rows[1], rows[2]
 
 
-def _amounts(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray, IntArray] | None:
+def _amounts(
+    problem: Problem, ops: IntArray
+) -> tuple[IntArray, IntArray, IntArray] | None:
     """Return pool, acquired and released amount of each position."""
     memory = memory_of(problem)
     pool = np.full(ops.shape[1], FREE, dtype=np.int64)
@@ -208,7 +219,9 @@ class Paths:
     def edges(self) -> list[tuple[int, int, int]]:
         """Precedences (before, after, lag), every position's own after those into it."""
         flow = self.flow
-        edges = zip(flow.before.tolist(), flow.after.tolist(), flow.lag.tolist(), strict=True)
+        edges = zip(
+            flow.before.tolist(), flow.after.tolist(), flow.lag.tolist(), strict=True
+        )
         return sorted(edges, key=lambda edge: int(self.rank[edge[0]]))
 
     @cached_property
@@ -218,7 +231,9 @@ class Paths:
         head = np.tile(self.flow.ahead, (len(duration), 1))
         for before, after, lag in self.edges:
             np.maximum(
-                head[:, after], head[:, before] + duration[:, before] + lag, out=head[:, after]
+                head[:, after],
+                head[:, before] + duration[:, before] + lag,
+                out=head[:, after],
             )
         return head
 
@@ -270,6 +285,8 @@ class Paths:
                 np.maximum(gap[:, after], lag, out=gap[:, after])
             elif is_later[before]:
                 np.maximum(
-                    gap[:, after], gap[:, before] + duration[:, before] + lag, out=gap[:, after]
+                    gap[:, after],
+                    gap[:, before] + duration[:, before] + lag,
+                    out=gap[:, after],
                 )
         return gap

@@ -32,10 +32,20 @@ def sizes_of(flow: Flow, alone: IntArray) -> ExchangeSizes:
     shape = (count + 1, positions + len(alone))
     duration, acquire, release = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     duration[:count, :positions], duration[count, positions:] = flow.duration, alone
-    acquire[:count, :positions], release[:count, :positions] = flow.acquire, flow.release
+    acquire[:count, :positions], release[:count, :positions] = (
+        flow.acquire,
+        flow.release,
+    )
     load, edge = _loads(flow)
     return ExchangeSizes(
-        duration.ravel(), acquire.ravel(), release.ravel(), load, edge, flow.room, shape[1], count
+        duration.ravel(),
+        acquire.ravel(),
+        release.ravel(),
+        load,
+        edge,
+        flow.room,
+        shape[1],
+        count,
     )
 
 
@@ -57,7 +67,10 @@ def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
     `members`: micro-batches of the replica.
     """
     yield list(members)
-    rising = [members[place] for place in np.argsort(work[list(members)], kind="stable").tolist()]
+    rising = [
+        members[place]
+        for place in np.argsort(work[list(members)], kind="stable").tolist()
+    ]
     yield rising
     yield rising[::-1]
     yield rising[::2] + rising[1::2][::-1]
@@ -109,7 +122,9 @@ class MicrobatchExchange:
         """Put each replica into the best of a few orders; `work` is that of each micro-batch."""
         rows = self.member.reshape(len(self.count), -1)
         best, value = rows.copy(), self.value.copy()
-        for orders in zip(*(arrangements(work, those) for those in self.members), strict=True):
+        for orders in zip(
+            *(arrangements(work, those) for those in self.members), strict=True
+        ):
             self.member[:] = self._placed(orders)
             self._time()
             better = self.value < value
@@ -134,7 +149,10 @@ class MicrobatchExchange:
     def members(self) -> list[list[int]]:
         """Micro-batches of each replica by slot, in the best assignment found."""
         rows = self.best_member.reshape(len(self.count), -1).tolist()
-        return [row[:count] for row, count in zip(rows, self.best_count.tolist(), strict=True)]
+        return [
+            row[:count]
+            for row, count in zip(rows, self.best_count.tolist(), strict=True)
+        ]
 
     def return_to_best(self) -> None:
         """Go on from the best assignment found."""
@@ -158,10 +176,18 @@ class ExchangeParams:
     """Effort of searches by exchange of micro-batches."""
 
     first_steps: int = 100  # steps of the first walk
-    walk_seconds: float = 0.002  # length of the others, after each of which the clock is asked
-    worth: float = 0.001  # share by which an answer must improve for patience to begin anew
-    heat: float = 0.003  # share of the makespan by which a replica may get slower at first
-    round_walks: int = 4  # walks of the first round, over which heat falls to 0; then twice as many
+    walk_seconds: float = (
+        0.002  # length of the others, after each of which the clock is asked
+    )
+    worth: float = (
+        0.001  # share by which an answer must improve for patience to begin anew
+    )
+    heat: float = (
+        0.003  # share of the makespan by which a replica may get slower at first
+    )
+    round_walks: int = (
+        4  # walks of the first round, over which heat falls to 0; then twice as many
+    )
 
 
 EXCHANGE_PARAMS = ExchangeParams()

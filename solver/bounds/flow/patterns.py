@@ -181,7 +181,9 @@ def together(patterns: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
     pool = np.append(flow.pool, np.full(len(patterns[0].ops), FREE))
     counts = [len(pattern.source) for pattern in patterns]
     shift = np.concatenate(([0], np.cumsum(counts)))
-    pointers = [pattern.pointer[:-1] + by for pattern, by in zip(patterns, shift, strict=False)]
+    pointers = [
+        pattern.pointer[:-1] + by for pattern, by in zip(patterns, shift, strict=False)
+    ]
     position = np.concatenate([pattern.position for pattern in patterns])
     return ReplicaPatterns(
         np.cumsum([0, *(len(pattern.ops) for pattern in patterns)], dtype=np.int64),

@@ -27,19 +27,33 @@ from ppsolve.solver.kernels.records import NEVER
 class FlowSearchParams:
     """Effort of the search over orders of unequal micro-batches; a step is one change tried."""
 
-    drawn: int = 64  # random permutations that a pattern begins with, besides those by size
+    drawn: int = (
+        64  # random permutations that a pattern begins with, besides those by size
+    )
     race_steps: int = 20  # steps per op in the first round of the race
-    shifts: int = 500  # steps in 1,000 that move an op on its device, once patterns change too
-    heats: tuple[float, ...] = (0.1, 0.03, 0.3)  # worsening accepted at first, in mean durations
+    shifts: int = (
+        500  # steps in 1,000 that move an op on its device, once patterns change too
+    )
+    heats: tuple[float, ...] = (
+        0.1,
+        0.03,
+        0.3,
+    )  # worsening accepted at first, in mean durations
     kept: int = 4  # best lines that are annealed in turn
     least_steps: int = 2_000  # steps per op that are tried at least in a round
-    patience: int = 3  # a round ends after so many times the steps that led to its best line
-    fresh_rounds: int = 8  # rounds in a row that may find nothing where pools are too small for all
+    patience: int = (
+        3  # a round ends after so many times the steps that led to its best line
+    )
+    fresh_rounds: int = (
+        8  # rounds in a row that may find nothing where pools are too small for all
+    )
     counted_steps: int = 100  # steps per op of a search without a clock
     most_counted: int = 100_000  # and in all
     call_seconds: float = 0.5  # longest run between two looks at the clock
     late: float = 0.7  # share of the time left that a run takes at most
-    first_steps: int = 50  # steps of a first run, from which the time of the others is foretold
+    first_steps: int = (
+        50  # steps of a first run, from which the time of the others is foretold
+    )
 
 
 FLOW_SEARCH = FlowSearchParams()
@@ -75,7 +89,9 @@ class PermutationSearch:
         self.mean = max(1.0, float(self.evaluator.flow.duration.mean()))
         self.most = math.inf if self.steps is None else self.steps
         if self.steps is None and not self.clock.is_limited:
-            self.most = min(self.params.counted_steps * self.size, self.params.most_counted)
+            self.most = min(
+                self.params.counted_steps * self.size, self.params.most_counted
+            )
         self.done = self.done_at_least = self.begun = 0
         self.least = NEVER
         self.pace: float | None = None
@@ -90,7 +106,11 @@ class PermutationSearch:
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))
         idle = 0 if _may_overrun(self.evaluator.flow) else self.params.fresh_rounds
-        while self.best is not None and idle < self.params.fresh_rounds and not self._is_ended:
+        while (
+            self.best is not None
+            and idle < self.params.fresh_rounds
+            and not self._is_ended
+        ):
             before = self.best.value
             self._round(patterns)
             idle = idle + 1 if self.best.value == before else 0
@@ -147,7 +167,11 @@ class PermutationSearch:
     def _orders(self) -> list[IntArray]:
         work = self.evaluator.flow.duration.sum(axis=1)
         drawn = [self.rng.permutation(len(work)) for _ in range(self.params.drawn)]
-        return [np.argsort(work, kind="stable"), np.argsort(-work, kind="stable"), *drawn]
+        return [
+            np.argsort(work, kind="stable"),
+            np.argsort(-work, kind="stable"),
+            *drawn,
+        ]
 
     def _anneal(self, timed: Timed, steps: int, heat: float, shifts: int) -> Timed:
         """Anneal a line; note the best one."""
@@ -171,7 +195,10 @@ class PermutationSearch:
             return steps
         if self.pace is None:
             return min(steps, self.params.first_steps)
-        in_time = int(min(self.params.call_seconds, self.params.late * self.clock.left) / self.pace)
+        in_time = int(
+            min(self.params.call_seconds, self.params.late * self.clock.left)
+            / self.pace
+        )
         # A first run that waited for a compiler or another process says nothing of the others.
         return min(steps, max(in_time, self.params.first_steps))
 

@@ -80,7 +80,9 @@ class StatesParams:
     first_width: int = 4  # states of a level in the first round
     widening: int = 4  # factor of the next one
     room: int = 4  # rows for new states, as a multiple of those that stay
-    states_a_call: int = 4_096  # states grown between two looks at the clock, 30 ms compiled
+    states_a_call: int = (
+        4_096  # states grown between two looks at the clock, 30 ms compiled
+    )
     max_words: int = 2**26  # most numbers in the rows of one level, 8 bytes each
     max_phases: int = 4_096  # 8 stages with split backwards have 519, 11 have 4,106
 
@@ -130,7 +132,9 @@ def solve_states(
     width = min(params.first_width, params.max_states)
     while bound < limit and not clock.is_over:
         levels = _Round(shape, batch, width, params)
-        expect(20 * params.widening * last_placed)  # an op takes 20 steps of other kernels
+        expect(
+            20 * params.widening * last_placed
+        )  # an op takes 20 steps of other kernels
         sequence, reached = levels.run(limit, clock)
         if sequence is not None:
             best, limit = sequence, reached
@@ -181,7 +185,10 @@ def _starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray
         before[v].append((u, lag))
     for op in sequence:
         j, v = divmod(op, flow.num_positions)
-        ends = (start[j, u] + flow.duration[j, u] + delay[j, u] + lag for u, lag in before[v])
+        ends = (
+            start[j, u] + flow.duration[j, u] + delay[j, u] + lag
+            for u, lag in before[v]
+        )
         start[j, v] = max(free[flow.resource[v]], *ends, 0)
         free[flow.resource[v]] = start[j, v] + flow.duration[j, v]
     return start
@@ -208,14 +215,22 @@ def _least_amounts(flow: Flow) -> IntArray:
     """Return the least amount that an op takes from each pool."""
     amounts = [flow.acquire[:, flow.pool == pool] for pool in range(len(flow.room))]
     least = [int(taken[taken > 0].min(initial=NEVER)) for taken in amounts]
-    return np.array([0 if amount == NEVER else amount for amount in least], dtype=np.int64)
+    return np.array(
+        [0 if amount == NEVER else amount for amount in least], dtype=np.int64
+    )
 
 
 class _Round:
     """One pass through all levels, with so many states of each."""
 
-    def __init__(self, shape: FlowShape, batch: Batch, width: int, params: StatesParams) -> None:
-        count, resources, pools = len(batch.twin), len(batch.ranked_pointer) - 1, len(batch.room)
+    def __init__(
+        self, shape: FlowShape, batch: Batch, width: int, params: StatesParams
+    ) -> None:
+        count, resources, pools = (
+            len(batch.twin),
+            len(batch.ranked_pointer) - 1,
+            len(batch.room),
+        )
         self.width, self.num_ops, self.placed = width, len(batch.duration), 0
         self._stride = max(1, params.states_a_call // width)
         self.columns = state_columns(count, resources, pools)
@@ -271,7 +286,9 @@ class _Round:
     def _sequence(self, state: int) -> list[int]:
         ops = []
         for level in range(self.num_ops, 0, -1):
-            state, op = divmod(int(self._origin[level * self.width + state]), self.num_ops)
+            state, op = divmod(
+                int(self._origin[level * self.width + state]), self.num_ops
+            )
             ops.append(op)
         return ops[::-1]
 
@@ -290,14 +307,19 @@ def _shape_of(flow: Flow) -> FlowShape | None:
     """
     uses = ((flow.acquire != 0) | (flow.release != 0)).any(axis=0)
     pool = np.where(uses, flow.pool, FREE)
-    owners = {(int(p), int(r)) for p, r in zip(pool, flow.resource, strict=True) if p != FREE}
+    owners = {
+        (int(p), int(r)) for p, r in zip(pool, flow.resource, strict=True) if p != FREE
+    }
     if (flow.resource == FREE).any() or (flow.duration <= 0).any():
         return None
     if len({p for p, _ in owners}) < len(owners):
         return None
-    edges = sorted(zip(flow.after.tolist(), flow.before.tolist(), flow.lag.tolist(), strict=True))
+    edges = sorted(
+        zip(flow.after.tolist(), flow.before.tolist(), flow.lag.tolist(), strict=True)
+    )
     before = tuple(
-        tuple((u, lag) for after, u, lag in edges if after == v) for v in range(flow.num_positions)
+        tuple((u, lag) for after, u, lag in edges if after == v)
+        for v in range(flow.num_positions)
     )
     takes: list[bool] = np.any(flow.acquire > 0, axis=0).tolist()
     gives: list[bool] = np.any(flow.release > flow.acquire, axis=0).tolist()
@@ -335,11 +357,16 @@ def _shape(
     moves = _moves(masks, before, waits, slot)
     holds = np.zeros((len(masks), num_pools), dtype=np.int64)
     for number, mask in enumerate(masks):
-        holds[number, [pool[v] for v in order if mask >> v & 1 and pool[v] >= 0 and takes[v]]] = 1
+        holds[
+            number,
+            [pool[v] for v in order if mask >> v & 1 and pool[v] >= 0 and takes[v]],
+        ] = 1
         if any(gives[v] and not holds[number, pool[v]] for v in _options(mask, before)):
             return None
     pointer, earlier = _rows([[u for u, _ in row] for row in before])
-    done = np.array([[mask >> v & 1 for v in range(len(before))] for mask in masks], dtype=np.int64)
+    done = np.array(
+        [[mask >> v & 1 for v in range(len(before))] for mask in masks], dtype=np.int64
+    )
     return FlowShape(
         np.array(resource),
         np.array(pool),
@@ -381,7 +408,9 @@ def _masks(before: Before, most: int) -> list[int]:
 def _waiting(mask: int, waits: Before) -> list[int]:
     """Return the positions for which something is under way from another resource."""
     return [
-        v for v, row in enumerate(waits) if not mask >> v & 1 and any(mask >> u & 1 for u, _ in row)
+        v
+        for v, row in enumerate(waits)
+        if not mask >> v & 1 and any(mask >> u & 1 for u, _ in row)
     ]
 
 
@@ -405,14 +434,18 @@ class _Moves(NamedTuple):
 def _moves(masks: list[int], before: Before, waits: Before, slot: list[int]) -> _Moves:
     number = {mask: index for index, mask in enumerate(masks)}
     size = len(before)
-    following, gain = (np.full(len(masks) * size, FREE, dtype=np.int64) for _ in range(2))
+    following, gain = (
+        np.full(len(masks) * size, FREE, dtype=np.int64) for _ in range(2)
+    )
     keeps = np.zeros(len(masks) * size, dtype=np.int64)
     for phase, mask in enumerate(masks):
         for v in _options(mask, before):
             new, at = number[mask | 1 << v], phase * size + v
             following[at] = new
             if slot[new] != FREE:
-                gain[at] = max((lag for u, lag in waits[slot[new]] if u == v), default=FREE)
+                gain[at] = max(
+                    (lag for u, lag in waits[slot[new]] if u == v), default=FREE
+                )
                 keeps[at] = slot[new] == slot[phase]
     return _Moves(following, gain, keeps)
 

@@ -51,7 +51,9 @@ def _outermost(calls: Iterator[OpRange]) -> list[OpRange]:
 
 def _numbered(calls: list[OpRange]) -> list[OpRange]:
     numbers = {"F": count(), "B": count()}
-    return [replace(one, name=f"PP:0{one.kind}{next(numbers[one.kind])}") for one in calls]
+    return [
+        replace(one, name=f"PP:0{one.kind}{next(numbers[one.kind])}") for one in calls
+    ]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
     found = _fits(rows, places) if size in {None, max(places) + 1} else []
     if len(found) != 1:
         leads = ", ".join(str(_lead(row)) for row in rows)
-        several = "; ".join(one.name for one in found) or "neither 1F1B nor interleaved 1F1B"
+        several = (
+            "; ".join(one.name for one in found) or "neither 1F1B nor interleaved 1F1B"
+        )
         raise InputError(
             f"its calls fit {several} ({leads} forwards before the first backward, by "
             f"rank): give the files of all {'' if size is None else f'{size} '}pipeline ranks and "
@@ -108,7 +112,9 @@ def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
     ranks, forwards = max(places) + 1, rows[0].count("F")
     found: list[CalledSchedule] = []
     for is_default, name, orders in _schedules(ranks, forwards, min(map(_lead, rows))):
-        letters = ["".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders]
+        letters = [
+            "".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders
+        ]
         if [letters[place] for place in places] == list(rows):
             found.append(CalledSchedule([orders[place] for place in places], name))
             if is_default:
@@ -116,7 +122,9 @@ def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
     return found
 
 
-def _schedules(ranks: int, forwards: int, least: int) -> Iterator[tuple[bool, str, list[Order]]]:
+def _schedules(
+    ranks: int, forwards: int, least: int
+) -> Iterator[tuple[bool, str, list[Order]]]:
     """Yield what may be: whether it is Megatron's default, its name, its orders.
 
     `ranks`, `forwards`: pipeline ranks, forwards of each.
@@ -130,4 +138,8 @@ def _schedules(ranks: int, forwards: int, least: int) -> Iterator[tuple[bool, st
         if not rest and not odd and ranks <= group <= microbatches:
             text = f"interleaved 1F1B of {ranks} ranks with {chunks} chunks each, {microbatches} "
             text += f"micro-batches in groups of {group}"
-            yield group == ranks, text, interleaved_1f1b(ranks, chunks, microbatches, group)
+            yield (
+                group == ranks,
+                text,
+                interleaved_1f1b(ranks, chunks, microbatches, group),
+            )

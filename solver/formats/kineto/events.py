@@ -39,7 +39,10 @@ def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, 
     """
     with errors_in(source_name(path)):
         try:
-            with opened(path) as raw, io.TextIOWrapper(unpacked(raw), encoding="utf-8") as stream:
+            with (
+                opened(path) as raw,
+                io.TextIOWrapper(unpacked(raw), encoding="utf-8") as stream,
+            ):
                 return _Scanner(stream, window).run(take)
         except UnicodeDecodeError:
             raise InputError("expected UTF-8 text") from None
@@ -144,7 +147,9 @@ class _Scanner:
         try:
             piece = self.stream.read(self.window)
         except (EOFError, zlib.error) as error:
-            raise self._error(f"the compressed file is cut off or damaged ({error})") from None
+            raise self._error(
+                f"the compressed file is cut off or damaged ({error})"
+            ) from None
         if not piece:
             self.is_end = True
             return False
@@ -152,10 +157,16 @@ class _Scanner:
         return True
 
     def _error(self, message: str) -> InputError:
-        cut = ", the file is cut off there" if self.is_end and self.at >= len(self.text) else ""
+        cut = (
+            ", the file is cut off there"
+            if self.is_end and self.at >= len(self.text)
+            else ""
+        )
         if self.is_end and not cut and message == "expected a JSON value":
             cut = " (the file is cut off or damaged there)"
-        return InputError(f"not a trace: {message}{cut}", field=f"after event {self.events}")
+        return InputError(
+            f"not a trace: {message}{cut}", field=f"after event {self.events}"
+        )
 
 
 class _ConstantError(ValueError):
@@ -215,11 +226,17 @@ class RankEvents:
     """Events of one file."""
 
     source: str  # name of the file
-    ranges: list[OpRange] = field(default_factory=list)  # named ranges on the CPU and on the GPU
-    calls: list[OpRange] = field(default_factory=list)  # of Megatron-LM, without a micro-batch
+    ranges: list[OpRange] = field(
+        default_factory=list
+    )  # named ranges on the CPU and on the GPU
+    calls: list[OpRange] = field(
+        default_factory=list
+    )  # of Megatron-LM, without a micro-batch
     # list of (start, end, number, is_gpu): profiled steps
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    work: Intervals = field(default_factory=Intervals)  # ops on the CPU, without communication
+    work: Intervals = field(
+        default_factory=Intervals
+    )  # ops on the CPU, without communication
     # kernels, without communication; `correlation` holds the number of each
     kernels: Intervals = field(default_factory=Intervals)
     correlation: array[int] = field(default_factory=lambda: array("q"))
@@ -233,8 +250,12 @@ class RankEvents:
     # rank in the job, and number of ranks
     rank: int | None = None
     world: int | None = None
-    pipeline: int | None = None  # ranks of its pipeline, as Megatron-LM names that group
-    base: int | None = None  # nanoseconds to add to all moments, ``baseTimeNanoseconds``
+    pipeline: int | None = (
+        None  # ranks of its pipeline, as Megatron-LM names that group
+    )
+    base: int | None = (
+        None  # nanoseconds to add to all moments, ``baseTimeNanoseconds``
+    )
 
 
 def read_rank(path: str | Path) -> RankEvents:
@@ -261,7 +282,9 @@ def read_rank(path: str | Path) -> RankEvents:
         groups = info.get("pg_config")
         for group in groups if isinstance(groups, list) else ():
             if isinstance(group, dict) and group.get("pg_desc") == PIPELINE_GROUP:
-                found.pipeline = _whole(group.get("pg_size"), "distributedInfo.pg_config.pg_size")
+                found.pipeline = _whole(
+                    group.get("pg_size"), "distributedInfo.pg_config.pg_size"
+                )
         found.base = _whole(header.get("baseTimeNanoseconds"), "baseTimeNanoseconds")
     return found
 
@@ -270,7 +293,9 @@ def _whole(value: Any, name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 0 <= value < 2**62:
-        raise InputError(f"expected a whole number from 0, got {describe(value)}", field=name)
+        raise InputError(
+            f"expected a whole number from 0, got {describe(value)}", field=name
+        )
     return value
 
 
@@ -307,7 +332,9 @@ def _take_kernel(found: RankEvents, event: dict[str, Any], name: str) -> None:
     found.correlation.append(-1 if number is None else number)
 
 
-def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool) -> None:
+def _take_annotation(
+    found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool
+) -> None:
     if step := STEP.fullmatch(name):
         found.steps.append((*moments_of(event, name), int(step[1]), is_gpu))
     elif sent := TRANSFER.fullmatch(name):
@@ -317,7 +344,9 @@ def _take_annotation(found: RankEvents, event: dict[str, Any], name: str, *, is_
         start, end = moments_of(event, name)
         stage, microbatch = int(match[1]), int(match[3])
         thread = _thread(event)
-        found.ranges.append(OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu))
+        found.ranges.append(
+            OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu)
+        )
     elif OVERLAPPED.fullmatch(name):
         text = "expected ranges of one op each; a forward and a backward run overlapped in this one"
         raise InputError(text, field=name[:60])

@@ -66,7 +66,9 @@ class ProfiledStep:
     @property
     def span(self) -> int:
         """Nanoseconds from the first start to the last end."""
-        return max(one.end for one in self.kernels) - min(one.start for one in self.kernels)
+        return max(one.end for one in self.kernels) - min(
+            one.start for one in self.kernels
+        )
 
 
 _Event = tuple[str, int, int, dict[str, Any]]
@@ -83,14 +85,20 @@ class _Profile:
 
     def take(self, event: dict[str, Any]) -> None:
         kind, name = event.get("cat"), event.get("name")
-        if event.get("ph") != "X" or not isinstance(kind, str) or not isinstance(name, str):
+        if (
+            event.get("ph") != "X"
+            or not isinstance(kind, str)
+            or not isinstance(name, str)
+        ):
             return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         if kind in KERNELS:
             given = {"stream": event.get("tid"), **args}
             self.kernels.append((name, *moments_of(event, name), given))
-        elif kind in LAUNCHES and (number := number_in(args, "correlation")) is not None:
+        elif (
+            kind in LAUNCHES and (number := number_in(args, "correlation")) is not None
+        ):
             self.launches[number] = moments_of(event, name)[0]
         elif kind == "cuda_sync":
             self.syncs.append((name, *moments_of(event, name), args))
@@ -101,7 +109,9 @@ class _Profile:
         """Yield the steps that have kernels."""
         kernels = sorted(map(self._kernel, self.kernels), key=lambda one: one.turn)
         syncs = [sync for each in self.syncs for sync in self._sync(*each)]
-        steps: list[tuple[int, int, int | None]] = [*self.steps] or [(-(2**62), 2**62, None)]
+        steps: list[tuple[int, int, int | None]] = [*self.steps] or [
+            (-(2**62), 2**62, None)
+        ]
         for begin, end, number in steps:
             own = [one for one in kernels if begin <= one.launched < end]
             if own:
@@ -112,13 +122,20 @@ class _Profile:
         name, start, end, args = event
         stream = number_in(args, "stream")
         if stream is None:
-            raise InputError("expected the number of a stream", field=f"{name[:60]}.args.stream")
+            raise InputError(
+                "expected the number of a stream", field=f"{name[:60]}.args.stream"
+            )
         return RecordedKernel(
             name, stream, start, end, self._launched(args, "correlation", start), args
         )
 
-    def _sync(self, name: str, start: int, end: int, args: dict[str, Any]) -> Iterator[Sync]:
-        stream, waited_for = number_in(args, "stream"), number_in(args, "wait_on_stream")
+    def _sync(
+        self, name: str, start: int, end: int, args: dict[str, Any]
+    ) -> Iterator[Sync]:
+        stream, waited_for = (
+            number_in(args, "stream"),
+            number_in(args, "wait_on_stream"),
+        )
         if "streamwait" not in name.lower().replace(" ", ""):
             yield Sync(None, stream if waited_for is None else waited_for, start, end)
         elif stream is not None and waited_for is not None:
@@ -144,10 +161,13 @@ def read_steps(paths: list[Path]) -> list[ProfiledStep]:
         profile = _Profile(source_name(path))
         with errors_in(profile.source):
             info = read_events(path, profile.take).get("distributedInfo")
-            ranks.add(repr(info.get("rank")) if isinstance(info, dict) else profile.source)
+            ranks.add(
+                repr(info.get("rank")) if isinstance(info, dict) else profile.source
+            )
             if len(ranks) > 1:
                 text = (
-                    "expected profiles of one rank, these files are of several; give those of one"
+                    "expected profiles of one rank, these files are of several; give those of "
+                    "one"
                 )
                 raise InputError(text, field="distributedInfo.rank")
             steps = list(profile.split())

@@ -16,9 +16,21 @@ from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.result import OverlapEntry
 from ppsolve.solver.api.api import simulate
-from ppsolve.solver.formats.kineto.kernels import ProfiledStep, RecordedKernel, Sync, read_steps
+from ppsolve.solver.formats.kineto.kernels import (
+    ProfiledStep,
+    RecordedKernel,
+    Sync,
+    read_steps,
+)
 
-TYPES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send_recv")
+TYPES = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "send_recv",
+)
 SIZES = {
     **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("half", "bfloat16", "short"), 2),
@@ -46,24 +58,36 @@ def convert_kineto_overlap(
         program = _Program(chosen, prefetch)
         name = Path(chosen.source).name.partition(".")[0] or "step"
         suffix = "" if chosen.number is None else f"-step{chosen.number}"
-        instance = OverlapInstance.parse({"name": name + suffix, "nodes": list(program.nodes())})
+        instance = OverlapInstance.parse(
+            {"name": name + suffix, "nodes": list(program.nodes())}
+        )
     found = cast("OverlapEntry", simulate(instance, "original"))
     found = found.model_copy(update={"name": "recorded"})
     return instance, found, [*notes, *program.notes(), _verdict(chosen, found)]
 
 
-def _chosen(steps: Sequence[ProfiledStep], wanted: int | None) -> tuple[ProfiledStep, list[str]]:
+def _chosen(
+    steps: Sequence[ProfiledStep], wanted: int | None
+) -> tuple[ProfiledStep, list[str]]:
     numbers = ", ".join(str(one.number) for one in steps[:20] if one.number is not None)
     if wanted is None:
         span = median_low(one.span for one in steps)
         found = next(one for one in steps if one.span == span)
-        note = f"step {found.number} of {numbers}, of median length; --step takes another"
+        note = (
+            f"step {found.number} of {numbers}, of median length; --step takes another"
+        )
         return found, [note] if len(steps) > 1 else []
     for one in steps:
         if one.number == wanted:
             return one, []
-    there = f"one of the profiled steps: {numbers}" if numbers else "none: the profile marks none"
-    raise InputError(f"expected {there}; got {wanted}", source=steps[0].source, field="--step")
+    there = (
+        f"one of the profiled steps: {numbers}"
+        if numbers
+        else "none: the profile marks none"
+    )
+    raise InputError(
+        f"expected {there}; got {wanted}", source=steps[0].source, field="--step"
+    )
 
 
 def _verdict(step: ProfiledStep, entry: OverlapEntry) -> str:
@@ -123,7 +147,9 @@ class _Program:
         self.waited_on = {one.stream for one in step.syncs if one.waiter is not None}
         self.group = self._groups()
         # the number of compute kernels that had ended when each collective began
-        self.slot = {k: bisect_right(self.end, self.kernels[k].start) for k in self.collectives}
+        self.slot = {
+            k: bisect_right(self.end, self.kernels[k].start) for k in self.collectives
+        }
         self.launches = {k: sorted(self._launch_deps(k)) for k in self.collectives}
         self.waits = self._waits()
 
@@ -151,7 +177,11 @@ class _Program:
                 self.counts["hidden"] += one.end - one.start - (free - begin)
                 rows.append((begin, free, k))
         rows.sort(key=lambda row: (row[0], row[1], self.kernels[row[2]].start))
-        return [row[2] for row in rows], [row[0] for row in rows], [row[1] for row in rows]
+        return (
+            [row[2] for row in rows],
+            [row[0] for row in rows],
+            [row[1] for row in rows],
+        )
 
     def _groups(self) -> dict[int, str]:
         """Return the group of each collective: its stream, by the process groups that use it."""
@@ -159,7 +189,8 @@ class _Program:
         for stream, own in self.queues.items():
             about = [self.kernels[k].described for k in own]
             given = [
-                one.get("Process Group Name") or one.get("Process Group Ranks") for one in about
+                one.get("Process Group Name") or one.get("Process Group Ranks")
+                for one in about
             ]
             named[stream] = "+".join(
                 dict.fromkeys(str(one or f"stream {stream}")[:60] for one in given)
@@ -179,12 +210,20 @@ class _Program:
         else:
             self.counts["by launch"] += 1
             # Launched before it, a kernel that still ran was none that it waited for.
-            self.counts["still ran"] += any(dep < k for dep in self.line[self.slot[k] :][:1])
+            self.counts["still ran"] += any(
+                dep < k for dep in self.line[self.slot[k] :][:1]
+            )
             ended = (self.line[place] for place in range(self.slot[k] - 1, -1, -1))
             yield from islice((dep for dep in ended if dep < k), 1)
             for own in self.queues.values():
-                at = bisect_right(own, self.kernels[k].start, key=lambda dep: self.kernels[dep].end)
-                yield from (dep for dep in own[max(at - 1, 0) : at] if self._comes_before(dep, k))
+                at = bisect_right(
+                    own, self.kernels[k].start, key=lambda dep: self.kernels[dep].end
+                )
+                yield from (
+                    dep
+                    for dep in own[max(at - 1, 0) : at]
+                    if self._comes_before(dep, k)
+                )
 
     def _comes_before(self, dep: int, k: int) -> bool:
         has_ended = self.kernels[dep].end <= self.kernels[k].start
@@ -217,9 +256,13 @@ class _Program:
 
     def type_of(self, k: int) -> str:
         """Return the type of a collective, by its recorded name or that of its kernel."""
-        about = str(self.kernels[k].described.get("Collective name") or self.kernels[k].name)
+        about = str(
+            self.kernels[k].described.get("Collective name") or self.kernels[k].name
+        )
         plain = about.lower().replace("_", "")
-        return next((each for each in TYPES if each.replace("_", "") in plain), about[:60])
+        return next(
+            (each for each in TYPES if each.replace("_", "") in plain), about[:60]
+        )
 
     def name_of(self, k: int) -> str:
         """Return the name of a node: its type, or the last word of its kernel, and its number."""
@@ -240,7 +283,11 @@ class _Program:
             yield from map(self._collective, by_slot[place])
             waits = sorted(self.waits[place], key=lambda k: (self.kernels[k].end, k))
             for k in waits:
-                yield {"name": f"wait_{self.name_of(k)}", "kind": "wait", "deps": [self.name_of(k)]}
+                yield {
+                    "name": f"wait_{self.name_of(k)}",
+                    "kind": "wait",
+                    "deps": [self.name_of(k)],
+                }
             if place < len(self.line):
                 kernel = self.line[place]
                 # Without events nothing says what streams share: they are one.
@@ -248,7 +295,10 @@ class _Program:
                 names = {last[stream]} if stream in last else set()
                 names |= {self.name_of(k) for k in self.deps[kernel] & done}
                 waited.update(waits)
-                names |= {f"wait_{self.name_of(k)}" for k in self.deps[kernel] & waited | {*waits}}
+                names |= {
+                    f"wait_{self.name_of(k)}"
+                    for k in self.deps[kernel] & waited | {*waits}
+                }
                 done.add(kernel)
                 last[stream] = self.name_of(kernel)
                 time = Decimal(self.end[place] - self.start[place]) / 1000
@@ -283,7 +333,11 @@ class _Program:
                 f"one compute stream: stream {self.streams[0]} counts whole, of others the time "
                 f"that it leaves idle ({self.counts['hidden'] / 1000:,.1f} us left out)"
             )
-        order = "its stream, and behind events that it waited for" if self.waited_on else "the step"
+        order = (
+            "its stream, and behind events that it waited for"
+            if self.waited_on
+            else "the step"
+        )
         yield f"data dependencies are not recorded: each kernel keeps its place on {order}"
         for key, text in NOTES.items():
             if self.counts[key]:
@@ -295,7 +349,9 @@ def _dependencies(
     kernels: Sequence[RecordedKernel], syncs: Sequence[Sync]
 ) -> tuple[list[set[int]], set[int]]:
     """Return the kernels that events put before each kernel, and those whose stream waited."""
-    moments: list[tuple[int, int, int]] = [(one.launched, 2, k) for k, one in enumerate(kernels)]
+    moments: list[tuple[int, int, int]] = [
+        (one.launched, 2, k) for k, one in enumerate(kernels)
+    ]
     moments += [(one.recorded, 0, number) for number, one in enumerate(syncs)]
     moments += [(one.waited, 1, number) for number, one in enumerate(syncs)]
     streams: set[int | None] = {one.stream for one in kernels}
@@ -313,7 +369,11 @@ def _dependencies(
                 waited.add(number)
                 told.remove(stream)
         elif turn == 0:
-            of = {syncs[number].stream} & streams if syncs[number].stream is not None else streams
+            of = (
+                {syncs[number].stream} & streams
+                if syncs[number].stream is not None
+                else streams
+            )
             event[number] = set().union(*(tail[stream] for stream in of))
         else:
             waiter = syncs[number].waiter

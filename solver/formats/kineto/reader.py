@@ -15,7 +15,12 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, errors_about, errors_in
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, Notes, Trace
 from ppsolve.solver.formats.kineto.calls import number_calls, schedule_of
-from ppsolve.solver.formats.kineto.events import Intervals, OpRange, RankEvents, read_rank
+from ppsolve.solver.formats.kineto.events import (
+    Intervals,
+    OpRange,
+    RankEvents,
+    read_rank,
+)
 from ppsolve.solver.kinds.pipeline.actions import Order
 
 
@@ -33,7 +38,9 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     _refuse_missing_ranks(ranks)
     without = [one.source for one in ranks if one.base is None]
     if 0 < len(without) < len(ranks):
-        text = "expected a base time as in the other files, so that clocks can be aligned"
+        text = (
+            "expected a base time as in the other files, so that clocks can be aligned"
+        )
         raise InputError(text, source=without[0], field="baseTimeNanoseconds")
     ranks, warnings = _with_places_of_calls(ranks)
     places = _places(ranks)
@@ -44,7 +51,9 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
             chunk, kind = rank.stages.index(op.stage), KINDS.index(op.kind)
             names = op.step, replica, op.stage, chunk, kind, op.microbatch
             worked = op.start if op.worked_from is None else op.worked_from
-            rows.append((*names, op.start + base, op.end + base, device, origin, worked + base))
+            rows.append(
+                (*names, op.start + base, op.end + base, device, origin, worked + base)
+            )
     table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS) + 2).T
     warnings += [text for rank in ranks for text in rank.warnings]
     if ranks[0].world is not None and ranks[0].world > len(ranks):
@@ -58,7 +67,8 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
         sources=tuple(rank.source for rank in ranks),
         format="kineto",
         notes=Notes(
-            {rank.title: rank.share for rank in ranks if rank.share is not None}, tuple(warnings)
+            {rank.title: rank.share for rank in ranks if rank.share is not None},
+            tuple(warnings),
         ),
     )
     return _zeroed(_without_waits(trace, table[-1]))
@@ -117,7 +127,9 @@ def _read(path: str | Path) -> _Rank:
             "work they leave out"
         )
     about = events.rank, events.world, events.base, events.beside
-    return _Rank(events.source, *about, ops, share, warnings, is_called, events.pipeline)
+    return _Rank(
+        events.source, *about, ops, share, warnings, is_called, events.pipeline
+    )
 
 
 def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
@@ -169,7 +181,9 @@ def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
     """Refuse files that cannot be all stages: without the last one the others look whole."""
     there = {stage for one in ranks for stage in one.stages}
     for one in ranks:
-        absent = next((stage for stage in sorted(one.beside) if stage not in there), None)
+        absent = next(
+            (stage for stage in sorted(one.beside) if stage not in there), None
+        )
         if absent is not None:
             raise InputError(
                 f"is a transfer with stage {absent}, of which no op is given: is the file of its "
@@ -209,7 +223,11 @@ def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
     start, count = trace.start.copy(), 0
     for row, (step, replica, kind, stage, microbatch) in enumerate(keys):
         before = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(KINDS[kind])
-        made = None if before is None else ends.get((step, replica, kind, before, microbatch))
+        made = (
+            None
+            if before is None
+            else ends.get((step, replica, kind, before, microbatch))
+        )
         if made is not None and start[row] < made <= trace.end[row]:
             start[row] = max(made, int(worked_from[row]))
             count += 1
@@ -227,7 +245,9 @@ def _zeroed(trace: Trace) -> Trace:
     steps, number = np.unique(trace.step, return_inverse=True)
     zero = np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(zero, number, trace.start)
-    return replace(trace, start=trace.start - zero[number], end=trace.end - zero[number])
+    return replace(
+        trace, start=trace.start - zero[number], end=trace.end - zero[number]
+    )
 
 
 def _ops_of(events: RankEvents) -> tuple[list[_Op], list[str]]:
@@ -291,7 +311,9 @@ def _union(intervals: Intervals) -> tuple[IntArray, IntArray]:
     order = np.argsort(begin, kind="stable")
     begin, end = begin[order], np.maximum.accumulate(end[order])
     cut = np.flatnonzero(begin[1:] > end[:-1]) + 1
-    return begin[np.concatenate([[0], cut])], end[np.concatenate([cut - 1, [len(end) - 1]])]
+    return begin[np.concatenate([[0], cut])], end[
+        np.concatenate([cut - 1, [len(end) - 1]])
+    ]
 
 
 def _merged(events: RankEvents) -> list[OpRange]:
@@ -302,9 +324,15 @@ def _merged(events: RankEvents) -> list[OpRange]:
     merged: list[OpRange] = []
     last: dict[str, int] = {}
     silent = events.waiting - events.busy
-    for one in sorted(one for one in events.ranges if one.is_gpu and one.thread not in silent):
+    for one in sorted(
+        one for one in events.ranges if one.is_gpu and one.thread not in silent
+    ):
         at = last.get(one.name)
-        if at is not None and merged[at].thread != one.thread and one.start <= merged[at].end:
+        if (
+            at is not None
+            and merged[at].thread != one.thread
+            and one.start <= merged[at].end
+        ):
             merged[at] = replace(merged[at], end=max(merged[at].end, one.end))
         else:
             last[one.name] = len(merged)
@@ -316,7 +344,9 @@ def _numbered(
     ranges: Sequence[OpRange], events: RankEvents, *, is_gpu: bool
 ) -> tuple[list[int | None], list[str]]:
     """Return the step of each range: the profiled step around it, or its count of occurrences."""
-    steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(events.steps)
+    steps = sorted(step for step in events.steps if step[3] == is_gpu) or sorted(
+        events.steps
+    )
     if not steps:
         return [*_counted(ranges)], []
     begins = np.array([step[0] for step in steps])
@@ -335,7 +365,11 @@ def _numbered(
 
 
 def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None]) -> None:
-    keys = [(step, one.name) for step, one in zip(steps, ranges, strict=True) if step is not None]
+    keys = [
+        (step, one.name)
+        for step, one in zip(steps, ranges, strict=True)
+        if step is not None
+    ]
     for (step, name), count in Counter(keys).items():
         if count > 1:
             text = f"is there {count} times in step {step}; expected each op once"
@@ -348,7 +382,8 @@ def _counted(ranges: Sequence[OpRange]) -> list[int]:
     for name, count in times.items():
         if count != usual:
             text = (
-                f"is there {count} times, other ops {usual} times; expected each op once in a step"
+                f"is there {count} times, other ops {usual} times; expected each op once in "
+                "a step"
             )
             raise InputError(text, field=name)
     return [number for _, number in _occurrences(ranges)]
@@ -364,7 +399,9 @@ def _occurrences(ranges: Sequence[OpRange]) -> list[tuple[str, int]]:
     return found
 
 
-def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[int, int]]:
+def _on_gpu(
+    ranges: Sequence[OpRange], events: RankEvents
+) -> dict[int, tuple[int, int]]:
     """Return the first and last moment on the GPU of the CPU ranges that have any, by number."""
     found: dict[int, tuple[int, int]] = {}
 
@@ -383,16 +420,21 @@ def _on_gpu(ranges: Sequence[OpRange], events: RankEvents) -> dict[int, tuple[in
     return found
 
 
-def _launched(ranges: Sequence[OpRange], events: RankEvents) -> list[tuple[int, int, int]]:
+def _launched(
+    ranges: Sequence[OpRange], events: RankEvents
+) -> list[tuple[int, int, int]]:
     """Return number of the range, start and end of every kernel launched within a range."""
     begins = np.array([one.start for one in ranges], dtype=np.int64)
     ends = np.array([one.end for one in ranges], dtype=np.int64)
     moments = np.array(
-        [events.launches.get(number, -(2**62)) for number in events.correlation], dtype=np.int64
+        [events.launches.get(number, -(2**62)) for number in events.correlation],
+        dtype=np.int64,
     )
     if not len(moments):
         return []
     at = np.searchsorted(begins, moments, side="right") - 1
     inside = (at >= 0) & (moments <= ends[at])
-    start, end = (_array(each)[inside] for each in (events.kernels.start, events.kernels.end))
+    start, end = (
+        _array(each)[inside] for each in (events.kernels.start, events.kernels.end)
+    )
     return list(zip(at[inside].tolist(), start.tolist(), end.tolist(), strict=True))

@@ -14,7 +14,9 @@ from typing import Any
 
 from ppsolve.models.documents.errors import InputError
 
-ONLY = "only numbers, strings, lists, tuples, dicts and numpy scalars and arrays are read"
+ONLY = (
+    "only numbers, strings, lists, tuples, dicts and numpy scalars and arrays are read"
+)
 
 
 class Name(Enum):
@@ -49,7 +51,9 @@ class PickleLimits:
     file_bytes: int = 64 * 1024 * 1024  # bounds the memory before anything is looked at
     opcodes: int = 300_000  # a step of 100 modules in numpy scalars has about 14,000
     marks: int = 100  # how deep a value is nested; picklers stop at about 10
-    stack: int = 100_000  # values that wait to be put together; picklers keep about 1,000
+    stack: int = (
+        100_000  # values that wait to be put together; picklers keep about 1,000
+    )
     number_bytes: int = 16  # of a whole number: none that takes long to print
     values: int = 1_000_000  # numbers in all arrays together: two for each entry
     entries: int = 500_000  # of the result, each counted as often as it is referred to
@@ -81,7 +85,9 @@ _WHOLE = rb"-?(?:0|[1-9][0-9]{0,39})"
 _LINES = {
     "INT": re.compile(rb"(?:0[01]|" + _WHOLE + rb")\n"),
     "LONG": re.compile(_WHOLE + rb"L?\n"),
-    "FLOAT": re.compile(rb"-?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,9})?|inf|nan)\n"),
+    "FLOAT": re.compile(
+        rb"-?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,9})?|inf|nan)\n"
+    ),
     "GET": re.compile(_WHOLE + rb"\n"),
     "PUT": re.compile(_WHOLE + rb"\n"),
     "GLOBAL": re.compile(rb"[\w.]{1,200}\n[\w.]{1,200}\n"),
@@ -99,7 +105,9 @@ def scan(data: bytes) -> None:
     if not data:
         raise InputError("expected a pickle, the file is empty")
     if len(data) > LIMITS.file_bytes:
-        raise InputError(f"expected a pickle of at most {LIMITS.file_bytes} bytes, got {len(data)}")
+        raise InputError(
+            f"expected a pickle of at most {LIMITS.file_bytes} bytes, got {len(data)}"
+        )
     stream, heights, frame_end = io.BytesIO(data), [0], 0
     for _ in range(LIMITS.opcodes):
         start = stream.tell()
@@ -114,7 +122,9 @@ def scan(data: bytes) -> None:
         if opcode.name == "STOP":
             break
     else:
-        raise InputError(f"expected a pickle of at most {LIMITS.opcodes} opcodes, there are more")
+        raise InputError(
+            f"expected a pickle of at most {LIMITS.opcodes} opcodes, there are more"
+        )
     if heights != [0]:
         raise broken(f"{sum(heights) + 1} values are left at its end, not 1")
     if stream.read(1):
@@ -161,7 +171,9 @@ def _check(name: str, argument: Any, left: int) -> None:
     if name == "FRAME" and argument > left:
         raise broken(f"FRAME claims {argument} bytes, {left} are left (truncated?)")
     if name in _PUTS and not 0 <= argument <= LIMITS.opcodes:
-        raise InputError(f"expected memo places from 0 to {LIMITS.opcodes}, got {argument}")
+        raise InputError(
+            f"expected memo places from 0 to {LIMITS.opcodes}, got {argument}"
+        )
 
 
 def _step(opcode: pickletools.OpcodeInfo, heights: list[int]) -> None:

@@ -43,7 +43,9 @@ def read_pickle_file(path: str | Path) -> bytes:
     with opened(path) as stream:
         data = stream.read(LIMITS.file_bytes + 1)
     if len(data) > LIMITS.file_bytes:
-        raise InputError(f"expected a file of at most {LIMITS.file_bytes} bytes", source=str(path))
+        raise InputError(
+            f"expected a file of at most {LIMITS.file_bytes} bytes", source=str(path)
+        )
     return data
 
 
@@ -53,7 +55,9 @@ def as_timeline(value: Any) -> Timeline:
     Raises `InputError` for another form; the field is the label.
     """
     if type(value) is not dict:
-        raise InputError(f"expected a dict of lists of (start, end), got {_described(value)}")
+        raise InputError(
+            f"expected a dict of lists of (start, end), got {_described(value)}"
+        )
     if not value:
         raise InputError("expected a dict of lists of (start, end), the dict is empty")
     rows = {_label(label): _items(label, given) for label, given in value.items()}
@@ -72,15 +76,21 @@ def _items(field: str, value: Any) -> Any:
     if type(value) is PickledArray and value.shape[1:] == (2,):
         return value.numbers
     if type(value) not in (list, tuple):
-        raise InputError(f"expected a list of (start, end), got {_described(value)}", field=field)
+        raise InputError(
+            f"expected a list of (start, end), got {_described(value)}", field=field
+        )
     return value
 
 
 def _label(value: str) -> str:
     if not 0 < len(value) <= MAX_LABEL:
-        raise InputError(f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}")
+        raise InputError(
+            f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}"
+        )
     if not value.isprintable():
-        raise InputError(f"expected labels of printable characters, got {json.dumps(value[:40])}")
+        raise InputError(
+            f"expected labels of printable characters, got {json.dumps(value[:40])}"
+        )
     return value
 
 
@@ -89,10 +99,14 @@ def _pair(field: str, row: Any) -> Pair:
         row = row.numbers
     pair = row.tolist() if type(row) is np.ndarray else row
     if type(pair) not in (list, tuple) or len(pair) != 2:
-        raise InputError(f"expected a pair (start, end), got {_described(row)}", field=field)
+        raise InputError(
+            f"expected a pair (start, end), got {_described(row)}", field=field
+        )
     start, end = pair
     if (start is None) != (end is None):
-        raise InputError("expected two numbers or (None, None), got one None", field=field)
+        raise InputError(
+            "expected two numbers or (None, None), got one None", field=field
+        )
     if start is None:
         return (None, None)
     return (_number(field, start), _number(field, end))

@@ -95,12 +95,29 @@ class Inert(_Unpickler):
         state = self.stack.pop()
         target = self.stack[-1]
         match target, state if type(state) is tuple else None:
-            case _Dtype(order=None), (3, "<" | ">" as order, None, None, None, -1, -1, 0):
+            case _Dtype(order=None), (
+                3,
+                "<" | ">" as order,
+                None,
+                None,
+                None,
+                -1,
+                -1,
+                0,
+            ):
                 target.order = order
             case _Dtype("i1" | "u1", order=None), (3, "|", None, None, None, -1, -1, 0):
                 target.order = "|"
-            case PickledArray(numbers=None), (1, shape, dtype, int(is_fortran), payload):
-                target.numbers = self._numbers(dtype, shape, payload, "F" if is_fortran else "C")
+            case PickledArray(numbers=None), (
+                1,
+                shape,
+                dtype,
+                int(is_fortran),
+                payload,
+            ):
+                target.numbers = self._numbers(
+                    dtype, shape, payload, "F" if is_fortran else "C"
+                )
             case _:
                 raise InputError(f"the pickle sets another state than numpy; {ONLY}")
 
@@ -126,7 +143,9 @@ class Inert(_Unpickler):
         for key, value in zip(items[::2], items[1::2], strict=True):
             # Other keys may be nested so deeply that to hash them takes the process down.
             if type(key) is not str:
-                raise InputError("expected texts as keys of a dict, the pickle has another key")
+                raise InputError(
+                    "expected texts as keys of a dict, the pickle has another key"
+                )
             if key in target:
                 raise InputError(f"the key {key[:60]!a} is there twice in one dict")
             target[key] = value
@@ -150,17 +169,25 @@ class Inert(_Unpickler):
     def _encoded(self, text: str) -> bytes:
         self._bytes_left -= len(text)
         if self._bytes_left < 0:
-            raise InputError(f"the bytes in the pickle are more than {LIMITS.file_bytes}")
+            raise InputError(
+                f"the bytes in the pickle are more than {LIMITS.file_bytes}"
+            )
         return text.encode("latin-1")
 
     def _numbers(
         self, dtype: Any, shape: Any, payload: Any, order: Literal["C", "F"] = "C"
     ) -> np.ndarray[Any, Any]:
-        if type(dtype) is not _Dtype or dtype.order is None or type(payload) is not bytes:
+        if (
+            type(dtype) is not _Dtype
+            or dtype.order is None
+            or type(payload) is not bytes
+        ):
             raise broken("numpy data without a complete dtype or without bytes")
         if type(shape) is not tuple or not all(type(size) is int for size in shape):
             raise broken("the shape of an array is no tuple of whole numbers")
-        if len(shape) not in (1, 2) or not all(0 <= size <= LIMITS.values for size in shape):
+        if len(shape) not in (1, 2) or not all(
+            0 <= size <= LIMITS.values for size in shape
+        ):
             raise InputError(
                 f"expected arrays of 1 or 2 dimensions from 0 to {LIMITS.values}, there is another"
             )
@@ -172,7 +199,9 @@ class Inert(_Unpickler):
             )
         self._values_left -= count
         if self._values_left < 0:
-            raise InputError(f"the arrays in the pickle hold more than {LIMITS.values} numbers")
+            raise InputError(
+                f"the arrays in the pickle hold more than {LIMITS.values} numbers"
+            )
         return np.ndarray(shape, dtype.order + dtype.code, payload, order=order)
 
     dispatch: ClassVar[dict[int, Any]] = {

@@ -30,11 +30,15 @@ def checkpointed(
     if modes is None:
         return module
     if not 0 <= stage < len(modes):
-        raise InputError(f"expected a stage from 0 to {len(modes) - 1}, got {stage}", field="stage")
+        raise InputError(
+            f"expected a stage from 0 to {len(modes) - 1}, got {stage}", field="stage"
+        )
     mode = modes[stage]
     if not isinstance(mode, str) or mode == OFFLOAD:
         said = OFFLOAD if mode == OFFLOAD else "a mode for each micro-batch"
-        raise InputError(f"expected a stage that keeps or recomputes, got {said}", field="modes")
+        raise InputError(
+            f"expected a stage that keeps or recomputes, got {said}", field="modes"
+        )
     if mode == KEEP:
         return module
     names = (parts or {}).get(mode)
@@ -42,10 +46,14 @@ def checkpointed(
         return _recomputing(module)
     for name in names:
         try:
-            parent, part = module.get_submodule(name.rpartition(".")[0]), module.get_submodule(name)
+            parent, part = (
+                module.get_submodule(name.rpartition(".")[0]),
+                module.get_submodule(name),
+            )
         except AttributeError:
             raise InputError(
-                f'expected the name of a submodule for mode "{mode}", got "{name}"', field="parts"
+                f'expected the name of a submodule for mode "{mode}", got "{name}"',
+                field="parts",
             ) from None
         setattr(parent, name.rpartition(".")[2], _recomputing(part))
     return module

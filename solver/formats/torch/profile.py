@@ -69,13 +69,19 @@ def profile_stages(
         raise InputError("expected at least one stage, got none", field="modules")
     found, held, inputs = [], [], _as_tuple(example, "example")
     for number, module in enumerate(modules):
-        loss = (lambda output: loss_fn(output, target)) if number == len(modules) - 1 else None
+        loss = (
+            (lambda output: loss_fn(output, target))
+            if number == len(modules) - 1
+            else None
+        )
         stage = _Stage(module, inputs, loss, is_first=number == 0, is_split=is_split)
         with _own_gradients(module):
             held.append(stage.held_bytes())
             found.append(stage.measured(repeats))
         inputs = tuple(output.detach() for output in stage.outputs)
-    places = list(range(len(modules))) if stage_to_device is None else list(stage_to_device)
+    places = (
+        list(range(len(modules))) if stage_to_device is None else list(stage_to_device)
+    )
     room: Any = capacity if isinstance(capacity, int | float | None) else list(capacity)
     if room is None:
         room = [0] * (max(places) + 1)
@@ -88,7 +94,9 @@ def profile_stages(
             "num_devices": max(places) + 1,
             "num_microbatches": num_microbatches,
             "placement": {"stage_to_device": places},
-            "times": {kind: [round(1e6 * times[kind]) for times in found] for kind in found[0]},
+            "times": {
+                kind: [round(1e6 * times[kind]) for times in found] for kind in found[0]
+            },
             "p2p": {"latency": latency},
             "memory": {"capacity": room, "activation": held},
         },
@@ -102,7 +110,9 @@ def _as_tuple(value: Any, field: str) -> tuple[Any, ...]:
     values = value if isinstance(value, tuple | list) else (value,)
     if not values or not all(isinstance(one, torch.Tensor) for one in values):
         kinds = ", ".join(type(one).__name__ for one in values)
-        raise InputError(f"expected a tensor or a tuple of tensors, got {kinds}", field=field)
+        raise InputError(
+            f"expected a tensor or a tuple of tensors, got {kinds}", field=field
+        )
     return tuple(values)
 
 
@@ -132,7 +142,9 @@ class _Stage:
 
     def measured(self, repeats: Repeats) -> dict[str, float]:
         """Run the ops of the stage and return the median seconds of each kind."""
-        runs = [self._run_once() for _ in range(repeats.warm + repeats.counted)][repeats.warm :]
+        runs = [self._run_once() for _ in range(repeats.warm + repeats.counted)][
+            repeats.warm :
+        ]
         return {kind: median(run[kind] for run in runs) for kind in runs[0]}
 
     def _run_once(self) -> dict[str, float]:
@@ -149,10 +161,16 @@ class _Stage:
         if not self.is_split or self.is_first:
             # A list of losses without gradients would be passed over.
             begin = ends[0] if self.loss else ends
-            _, backward = self._clocked(lambda: stage_backward(begin, gradients, inputs))
+            _, backward = self._clocked(
+                lambda: stage_backward(begin, gradients, inputs)
+            )
             if not self.is_split:
                 return {"forward": forward, "backward": backward}
-            return {"forward": forward, "backward_input": 0.0, "backward_weight": backward}
+            return {
+                "forward": forward,
+                "backward_input": 0.0,
+                "backward_weight": backward,
+            }
         parameters = self.module.parameters
         (_, groups), first = self._clocked(
             lambda: stage_backward_input(ends, gradients, inputs, parameters())
@@ -165,13 +183,16 @@ class _Stage:
         if self.is_first:
             return list(self.inputs)
         return [
-            tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in self.inputs
+            tensor.detach().requires_grad_(tensor.is_floating_point())
+            for tensor in self.inputs
         ]
 
     def _forward(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the tensors at which the backward begins: the outputs, or the loss."""
         output = self.module(*inputs)
-        self.outputs = _as_tuple(output, f"modules: output of {type(self.module).__name__}")
+        self.outputs = _as_tuple(
+            output, f"modules: output of {type(self.module).__name__}"
+        )
         return [self.loss(output)] if self.loss else list(self.outputs)
 
     def _clocked(self, run: Callable[[], Any]) -> tuple[Any, float]:

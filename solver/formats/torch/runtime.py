@@ -68,7 +68,9 @@ def build_schedule(
     program = _program(result)
     ranked = sorted(stages, key=lambda stage: int(stage.stage_index))
     _check_stages(program, ranked)
-    runtime = _PipelineScheduleRuntime(ranked, program.num_microbatches, loss_fn=loss_fn, **options)
+    runtime = _PipelineScheduleRuntime(
+        ranked, program.num_microbatches, loss_fn=loss_fn, **options
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schedule.csv"
         path.write_text(torch_csv(program, form), encoding="ascii")
@@ -95,7 +97,9 @@ def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
     own = [stage for stage, place in enumerate(program.stage_to_rank) if place == rank]
     given = [int(stage.stage_index) for stage in stages]
     if own != given:
-        raise InputError(f"expected stages {own} on rank {rank}, got {given}", field="stages")
+        raise InputError(
+            f"expected stages {own} on rank {rank}, got {given}", field="stages"
+        )
 
 
 def require_tested_torch() -> None:
@@ -111,7 +115,9 @@ def require_tested_torch() -> None:
         text = f"expected torch {tested}.*, it is not installed: pip install 'ppsolve[torch]'"
         raise InputError(text) from None
     if not f"{found}.".startswith(f"{tested}."):
-        text = f"expected torch {tested}.*, the versions whose pipeline runtime was tested"
+        text = (
+            f"expected torch {tested}.*, the versions whose pipeline runtime was tested"
+        )
         raise InputError(f"{text}, got {found}")
 
 
@@ -157,7 +163,9 @@ def steps_of(trace: Trace, number: int, count: int) -> Trace:
     """
     found = trace.where(trace.step % count == number)
     if not len(found):
-        raise InputError(f"expected steps of schedule {number} of {count}, there is none")
+        raise InputError(
+            f"expected steps of schedule {number} of {count}, there is none"
+        )
     return found
 
 
@@ -204,7 +212,9 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
     return instance.model_copy(update={"times": found.times, "p2p": found.p2p})
 
 
-def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> HeuristicEntry:
+def timed_again(
+    result: Result | HeuristicEntry, instance: PipelineInstance
+) -> HeuristicEntry:
     """Return the schedule that the orders of a result give with the times of another instance.
 
     Raises `InputError` where there is no schedule that one rank per stage can run.
@@ -218,7 +228,9 @@ def timed_again(result: Result | HeuristicEntry, instance: PipelineInstance) -> 
     return simulated_entry(program.rows, instance, "timed-again")[0]
 
 
-def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) -> list[Compared]:
+def compare_in_turn(
+    result: Result | HeuristicEntry, run: Trace, beside: Trace
+) -> list[Compared]:
     """Compare steps of a schedule with what the steps of another one, run in turn, predict.
 
     The speed of a machine changes within seconds. So each step is held against the two steps of
@@ -236,8 +248,12 @@ def compare_in_turn(result: Result | HeuristicEntry, run: Trace, beside: Trace) 
     predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
     rows = []
     for number, _, part in run.parts():
-        around = [predicted[near] for near in (number - 1, number + 1) if near in predicted]
-        rows.append(Compared("step, by others", mean(around), recorded_span(part) / 1000))
+        around = [
+            predicted[near] for near in (number - 1, number + 1) if near in predicted
+        ]
+        rows.append(
+            Compared("step, by others", mean(around), recorded_span(part) / 1000)
+        )
     return sorted(rows, key=lambda row: row.error)
 
 
@@ -276,26 +292,36 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
         device is held after such an op.
     """
     if result.schedule is None:
-        raise InputError("expected a result with a schedule, it has none", field="schedule")
+        raise InputError(
+            "expected a result with a schedule, it has none", field="schedule"
+        )
     time_unit = result.schedule.time_unit
     if time_unit not in NANOSECONDS:
         known = ", ".join(NANOSECONDS)
-        raise InputError(f'expected one of {known}, got "{time_unit}"', field="schedule.time_unit")
+        raise InputError(
+            f'expected one of {known}, got "{time_unit}"', field="schedule.time_unit"
+        )
     unit = NANOSECONDS[time_unit] / 1000
     ops = [op for op in result.schedule.ops if op.kind in COMPUTE_KINDS]
     told: dict[tuple[str, int], list[float]] = defaultdict(list)
     for op in ops:
         told[str(op.kind), int(op.stage or 0)].append(float(op.end) - float(op.start))
-    found = {(one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times}
+    found = {
+        (one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times
+    }
     if told.keys() != found.keys():
-        missing = ", ".join(f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys()))
+        missing = ", ".join(
+            f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys())
+        )
         raise InputError(f"expected the ops of the schedule, {missing} are in one only")
     steps = [part for _, _, part in trace.parts()]
     taken = median(map(recorded_span, steps)) / 1000
     step = float(max(op.end for op in ops)) - float(min(op.start for op in ops))
     return [
         Compared("step", step * unit, taken),
-        Compared("replay", median(Recorded.of(part).replayed for part in steps) / 1000, taken),
+        Compared(
+            "replay", median(Recorded.of(part).replayed for part in steps) / 1000, taken
+        ),
         *(
             Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, time / 1000)
             for (kind, stage), time in sorted(found.items())

@@ -61,7 +61,9 @@ class Jitter:
         for kind, variation in self.by_kind.items():
             if kind not in (*known, ALL_KINDS):
                 listed = ", ".join(known)
-                raise InputError(f'no op is of kind "{kind}", expected {listed}', field="--jitter")
+                raise InputError(
+                    f'no op is of kind "{kind}", expected {listed}', field="--jitter"
+                )
             if not 0 <= variation <= MOST_JITTER:
                 raise InputError(
                     f"expected a coefficient of variation from 0 to {MOST_JITTER:g}, "
@@ -76,7 +78,9 @@ class Jitter:
                     field="--slow",
                 )
             if not (math.isfinite(factor) and factor > 0):
-                raise InputError(f"expected a factor above 0, got {factor:g}", field="--slow")
+                raise InputError(
+                    f"expected a factor above 0, got {factor:g}", field="--slow"
+                )
 
     def spread(self, problem: Problem) -> FloatArray:
         """Return the standard deviation of the logarithm of each op's factor, float64[n]."""
@@ -97,7 +101,9 @@ def _shown(kind: str) -> str:
     return SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind
 
 
-def drawn(problem: Problem, jitter: Jitter, runs: int, seed: int) -> Iterator[FloatArray]:
+def drawn(
+    problem: Problem, jitter: Jitter, runs: int, seed: int
+) -> Iterator[FloatArray]:
     """Draw the durations of all runs, block by block.
 
     `jitter`: random factors of durations.
@@ -111,7 +117,9 @@ def drawn(problem: Problem, jitter: Jitter, runs: int, seed: int) -> Iterator[Fl
     for first in range(0, runs, block):
         shape = (min(block, runs - first), problem.num_ops)
         factors = random.standard_normal(shape).T * spread[:, None]
-        durations = np.where(expected[:, None] > 0, np.exp(factors + middle[:, None]), 0.0)
+        durations = np.where(
+            expected[:, None] > 0, np.exp(factors + middle[:, None]), 0.0
+        )
         yield np.ascontiguousarray(durations)
 
 
@@ -192,7 +200,9 @@ def refuse_unfit(problem: Problem) -> None:
         says which op takes a shared memory first.
     """
     if np.any(problem.pinned != FREE) or problem.windows:
-        raise InputError("ops are pinned to moments, which jitter moves", source=problem.name)
+        raise InputError(
+            "ops are pinned to moments, which jitter moves", source=problem.name
+        )
     for pool in problem.pools:
         if not _decided(problem, np.concatenate([pool.acquire_op, pool.release_op])):
             raise InputError(
@@ -232,7 +242,8 @@ def stressed(
     unit = float(problem.scale.tick)
     best = next(iter(makespans.values()))
     entries = [
-        _entry(name, contenders[name], spans, best, unit) for name, spans in makespans.items()
+        _entry(name, contenders[name], spans, best, unit)
+        for name, spans in makespans.items()
     ]
     return StressReport(
         instance=problem.name,

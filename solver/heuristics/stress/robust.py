@@ -16,7 +16,12 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.heuristics.stress.replay import FixedOrders, FloatArray, Jitter, drawn
+from ppsolve.solver.heuristics.stress.replay import (
+    FixedOrders,
+    FloatArray,
+    Jitter,
+    drawn,
+)
 from ppsolve.solver.structure.timing import time_orders
 
 
@@ -38,7 +43,11 @@ ROBUST = RobustParams()
 
 
 def make_robust(
-    schedule: Schedule, jitter: Jitter, clock: Clock, seed: int, params: RobustParams = ROBUST
+    schedule: Schedule,
+    jitter: Jitter,
+    clock: Clock,
+    seed: int,
+    params: RobustParams = ROBUST,
 ) -> Schedule:
     """Search for a schedule that jitter delays less.
 
@@ -56,10 +65,14 @@ def make_robust(
             break
         search.step()
     fresh = next(drawn(schedule.problem, jitter, params.samples, seed + 1))
-    before, after = (orders.makespans(fresh) for orders in (search.first, search.orders))
+    before, after = (
+        orders.makespans(fresh) for orders in (search.first, search.orders)
+    )
     if _lateness(after, params.tail) >= _lateness(before, params.tail):
         return schedule
-    return time_orders(schedule.problem, search.orders.orders, schedule.waits).normalised()
+    return time_orders(
+        schedule.problem, search.orders.orders, schedule.waits
+    ).normalised()
 
 
 def _lateness(makespans: FloatArray, tail: float) -> float:
@@ -69,20 +82,28 @@ def _lateness(makespans: FloatArray, tail: float) -> float:
 class _RobustOrderSearch:
     # The best orders so far, and their runs; run 0 has the planned durations.
 
-    def __init__(self, schedule: Schedule, jitter: Jitter, seed: int, params: RobustParams) -> None:
+    def __init__(
+        self, schedule: Schedule, jitter: Jitter, seed: int, params: RobustParams
+    ) -> None:
         self.problem, self.params = schedule.problem, params
         self.limit = schedule.makespan
         self.random = np.random.default_rng(seed)
         planned = self.problem.duration[:, None].astype(np.float64)
         samples = next(drawn(self.problem, jitter, params.samples, seed))
-        self.durations = np.ascontiguousarray(np.concatenate([planned, samples], axis=1))
+        self.durations = np.ascontiguousarray(
+            np.concatenate([planned, samples], axis=1)
+        )
         self.first = self.orders = FixedOrders.of(schedule)
         self.ends = self.orders.ends(self.durations)
         self.score = self._score(self.ends)
 
     def _score(self, ends: FloatArray) -> float:
         makespans = ends.max(axis=0)
-        return np.inf if makespans[0] > self.limit else _lateness(makespans[1:], self.params.tail)
+        return (
+            np.inf
+            if makespans[0] > self.limit
+            else _lateness(makespans[1:], self.params.tail)
+        )
 
     def step(self) -> None:
         waiting = self._waiting(self._late_run())
@@ -104,7 +125,9 @@ class _RobustOrderSearch:
 
     def _late_run(self) -> int:
         makespans = self.ends[:, 1:].max(axis=0)
-        latest = np.argsort(makespans)[-max(1, round(self.params.tail * self.params.samples)) :]
+        latest = np.argsort(makespans)[
+            -max(1, round(self.params.tail * self.params.samples)) :
+        ]
         return 1 + int(latest[int(self.random.integers(len(latest)))])
 
     def _waiting(self, run: int) -> list[tuple[int, int]]:

@@ -81,7 +81,9 @@ def layout_of(value: Any) -> ArgumentLayout:
     if isinstance(value, np.ndarray):
         return ArgumentLayout(POINTER)
     if isinstance(value, tuple):
-        return ArgumentLayout("record", getattr(value, "_fields", ()), tuple(map(layout_of, value)))
+        return ArgumentLayout(
+            "record", getattr(value, "_fields", ()), tuple(map(layout_of, value))
+        )
     if isinstance(value, float):
         raise UntranslatableError(f"the float {value}")
     return ArgumentLayout(INT)
@@ -150,7 +152,9 @@ class Body:
         self.begin(wrong)
         text = self.descriptions.setdefault(description, f"@{self.fresh('t')}")
         for place, word in enumerate((f"ptr {text}", f"i64 {first}", f"i64 {second}")):
-            address = self.emit(f"getelementptr inbounds i64, ptr {self.fault}, i64 {place}")
+            address = self.emit(
+                f"getelementptr inbounds i64, ptr {self.fault}, i64 {place}"
+            )
             self.run(f"store {word}, ptr {address}")
         self.run("ret i64 0")
         self.is_open = False
@@ -195,11 +199,17 @@ class Body:
         if isinstance(room, Array) and isinstance(value, Array):
             self.store(room.pointer, value.pointer)
             self.store(room.length, value.length)
-        elif isinstance(room, Record) and isinstance(value, Record) and room.names == value.names:
+        elif (
+            isinstance(room, Record)
+            and isinstance(value, Record)
+            and room.names == value.names
+        ):
             for inner, item in zip(room.items, value.items, strict=True):
                 self.store(inner, item)
         elif isinstance(room, Slot):
-            self.lines.append(f"store {room.kind} {self.read(value).text}, ptr {room.text}")
+            self.lines.append(
+                f"store {room.kind} {self.read(value).text}, ptr {room.text}"
+            )
         else:
             raise UntranslatableError("a name stands for values of two types")
 

@@ -46,7 +46,9 @@ class InlinedCall:
     exit: str  # label behind the call
     names: dict[str, Value] = field(default_factory=dict)  # what local names stand for
     result: Value | None = None  # room for what it returns
-    loops: list[tuple[str, str]] = field(default_factory=list)  # labels of `continue` and `break`
+    loops: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # labels of `continue` and `break`
 
 
 class Expressions:
@@ -90,7 +92,9 @@ class Expressions:
         return record.items[record.names.index(node.attr)]
 
     def _tuple(self, node: ast.Tuple) -> Value:
-        return Record((), tuple(self.body.settle(self.value(item)) for item in node.elts))
+        return Record(
+            (), tuple(self.body.settle(self.value(item)) for item in node.elts)
+        )
 
     def _subscript(self, node: ast.Subscript) -> Value:
         return Number(self.body.emit(f"load i64, ptr {self.address(node)}"))
@@ -108,7 +112,9 @@ class Expressions:
             place = self.body.emit(f"select i1 {is_behind}, i64 {again}, i64 {place}")
         if self.body.fault:
             length = self.body.read(array.length).text
-            self.refuse(f"icmp uge i64 {place}, {length}", IndexError, node, index, length)
+            self.refuse(
+                f"icmp uge i64 {place}, {length}", IndexError, node, index, length
+            )
         first = self.body.read(array.pointer).text
         return self.body.emit(f"getelementptr inbounds i64, ptr {first}, i64 {place}")
 
@@ -129,13 +135,21 @@ class Expressions:
         """
         if self.body.fault:
             where = f"{self.frame.namespace['__name__']}, line {node.lineno}: {ast.unparse(node)}"
-            self.body.refuse(self.body.emit(test), f"{error.__name__} {where}", first, second)
+            self.body.refuse(
+                self.body.emit(test), f"{error.__name__} {where}", first, second
+            )
 
     def _binop(self, node: ast.BinOp) -> Value:
-        return self.operate(self.number(node.left), node.op, self.number(node.right), node)
+        return self.operate(
+            self.number(node.left), node.op, self.number(node.right), node
+        )
 
     def operate(
-        self, left: Number, operator: ast.operator, right: Number, node: ast.expr | ast.stmt
+        self,
+        left: Number,
+        operator: ast.operator,
+        right: Number,
+        node: ast.expr | ast.stmt,
     ) -> Number:
         """Add an operation of two numbers.
 
@@ -201,13 +215,17 @@ class Expressions:
         if len(node.ops) > 1:
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
         left = self.number(node.left)
-        return self._test(left, node.ops[0], self.body.settle(self.value(node.comparators[0])))
+        return self._test(
+            left, node.ops[0], self.body.settle(self.value(node.comparators[0]))
+        )
 
     def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
         if type(operator) not in _COMPARED:
             raise UntranslatableError(type(operator).__name__)
         two = self.body.read(right)
-        return self.body.emit(f"icmp {_COMPARED[type(operator)]} i64 {left.text}, {two.text}")
+        return self.body.emit(
+            f"icmp {_COMPARED[type(operator)]} i64 {left.text}, {two.text}"
+        )
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
         """Add a jump to one of two labels."""
@@ -263,7 +281,11 @@ class Expressions:
         for operand in node.values[:-1]:
             number, following = self.number(operand), self.body.fresh("l")
             self.body.store(room, number)
-            labels = (following, behind) if isinstance(node.op, ast.And) else (behind, following)
+            labels = (
+                (following, behind)
+                if isinstance(node.op, ast.And)
+                else (behind, following)
+            )
             self.body.fork(self._truth(number), *labels)
             self.body.begin(following)
         self.body.store(room, self.value(node.values[-1]))
@@ -296,7 +318,9 @@ class Expressions:
             return None
         best = numbers[0].text
         for number in numbers[1:]:
-            best = self.body.emit(f"call i64 @llvm.s{name}.i64(i64 {best}, i64 {number.text})")
+            best = self.body.emit(
+                f"call i64 @llvm.s{name}.i64(i64 {best}, i64 {number.text})"
+            )
         return Number(best)
 
 

@@ -43,7 +43,9 @@ def machine_code(
     returns = str(function.__annotations__.get("return")) != "None"
     if is_checked:
         layouts.append(ArgumentLayout(FAULT))
-        return CheckedCode(object_of(translate(function, layouts, parts)), layouts, returns)
+        return CheckedCode(
+            object_of(translate(function, layouts, parts)), layouts, returns
+        )
     key = _key(function, layouts)
     code = stored(function.__name__, key)
     if code is None:
@@ -92,7 +94,9 @@ class MachineCode:
     `code` is the object file, `layouts` say how arguments are passed.
     """
 
-    def __init__(self, code: bytes, layouts: Sequence[ArgumentLayout], returns: bool) -> None:
+    def __init__(
+        self, code: bytes, layouts: Sequence[ArgumentLayout], returns: bool
+    ) -> None:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
@@ -106,7 +110,9 @@ class MachineCode:
         words: list[int] = []
         kept: list[Any] = []
         copies: list[tuple[Any, Any]] = []
-        for place, (value, layout) in enumerate(zip(arguments, self._layouts, strict=True)):
+        for place, (value, layout) in enumerate(
+            zip(arguments, self._layouts, strict=True)
+        ):
             if layout.kind != "record":
                 _append(words, value, layout, kept, copies)
                 continue
@@ -138,7 +144,9 @@ class CheckedCode(MachineCode):
         if fault[0]:
             text = ctypes.string_at(int(fault[0])).decode()
             kernel, error, where = text.split(" ", 2)
-            words = "index {}, length {}" if error == "IndexError" else "operands {} and {}"
+            words = (
+                "index {}, length {}" if error == "IndexError" else "operands {} and {}"
+            )
             numbers = words.format(*fault[1:].tolist())
             raise getattr(builtins, error)(f"kernel {kernel}: {where}: {numbers}")
         return answer
@@ -156,7 +164,11 @@ def _block(
 
 
 def _append(
-    words: list[int], value: Any, layout: ArgumentLayout, kept: list[Any], copies: list[Any]
+    words: list[int],
+    value: Any,
+    layout: ArgumentLayout,
+    kept: list[Any],
+    copies: list[Any],
 ) -> None:
     """Add the words of an argument; `kept` must outlive the call, `copies` be written back."""
     if layout.kind == POINTER:

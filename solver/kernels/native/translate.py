@@ -46,7 +46,9 @@ _CHECKED = "".join(
 
 
 def translate(
-    function: FunctionType, layouts: Sequence[ArgumentLayout], parts: set[Callable[..., Any]]
+    function: FunctionType,
+    layouts: Sequence[ArgumentLayout],
+    parts: set[Callable[..., Any]],
 ) -> str:
     """Return a kernel as text in LLVM's language.
 
@@ -64,7 +66,9 @@ def translate(
     result = statements.call(function, arguments)
     if getattr(result, "kind", None if result else INT) != INT:
         line = function.__code__.co_firstlineno
-        raise UntranslatableError(f"line {line}: {function.__name__} returns no whole number")
+        raise UntranslatableError(
+            f"line {line}: {function.__name__} returns no whole number"
+        )
     body.run(f"ret i64 {body.read(result).text if result else 0}")
     head = _CHECKED + _texts(body.descriptions, function.__name__) if body.fault else ""
     lines = [*given, *body.opening, "br label %main", "main:", *body.lines, "}"]
@@ -81,7 +85,9 @@ def _texts(descriptions: dict[str, str], kernel: str) -> str:
     return "".join(lines)
 
 
-def _arguments(body: Body, words: str, layouts: Sequence[ArgumentLayout]) -> list[Value]:
+def _arguments(
+    body: Body, words: str, layouts: Sequence[ArgumentLayout]
+) -> list[Value]:
     """Load arguments, or the fields of a record, from words one after another."""
     found: list[Value] = []
     place = 0
@@ -119,7 +125,9 @@ class Statements(Expressions):
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
         """Add the instructions of a function in this place; return what it returns."""
         is_kernel = not self.frame.exit
-        if not isinstance(function, FunctionType) or not (is_kernel or function in self._parts):
+        if not isinstance(function, FunctionType) or not (
+            is_kernel or function in self._parts
+        ):
             raise UntranslatableError("a call of what is no part")
         node, outer = _definition(function), self.frame
         frame = InlinedCall(function.__globals__, _written(node), self.body.fresh("l"))
@@ -132,7 +140,9 @@ class Statements(Expressions):
                 self.body.store(frame.names[parameter.arg], argument)
             else:
                 is_number = not isinstance(argument, (Array, Record))
-                frame.names[parameter.arg] = self.body.read(argument) if is_number else argument
+                frame.names[parameter.arg] = (
+                    self.body.read(argument) if is_number else argument
+                )
         self._block(node.body)
         self.body.begin(frame.exit)
         self.frame = outer
@@ -144,7 +154,9 @@ class Statements(Expressions):
                 return
             translate = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
             if translate is None:
-                raise UntranslatableError(f"line {statement.lineno}: {ast.unparse(statement)}")
+                raise UntranslatableError(
+                    f"line {statement.lineno}: {ast.unparse(statement)}"
+                )
             try:
                 translate(statement)
             except UntranslatableError as error:
@@ -164,7 +176,9 @@ class Statements(Expressions):
             self._bind(target.id, value)
         elif isinstance(target, ast.Tuple) and isinstance(value, Record):
             if len(target.elts) != len(value.items):
-                raise UntranslatableError(f"{len(value.items)} values for {len(target.elts)} names")
+                raise UntranslatableError(
+                    f"{len(value.items)} values for {len(target.elts)} names"
+                )
             for inner, item in zip(target.elts, value.items, strict=True):
                 self._assign(inner, item)
         elif isinstance(target, ast.Subscript):
@@ -180,25 +194,35 @@ class Statements(Expressions):
 
     def _do_annassign(self, statement: ast.AnnAssign) -> None:
         if statement.value is not None:
-            self._assign(statement.target, self.body.settle(self.value(statement.value)))
+            self._assign(
+                statement.target, self.body.settle(self.value(statement.value))
+            )
 
     def _do_augassign(self, statement: ast.AugAssign) -> None:
         target = statement.target
         if isinstance(target, ast.Subscript):
             address = self.address(target)
             before = Number(self.body.emit(f"load i64, ptr {address}"))
-            after = self.operate(before, statement.op, self.number(statement.value), statement)
+            after = self.operate(
+                before, statement.op, self.number(statement.value), statement
+            )
             self.body.run(f"store i64 {after.text}, ptr {address}")
         elif isinstance(target, ast.Name) and target.id in self.frame.names:
             before = self.body.read(self.frame.names[target.id])
-            after = self.operate(before, statement.op, self.number(statement.value), statement)
+            after = self.operate(
+                before, statement.op, self.number(statement.value), statement
+            )
             self._bind(target.id, after)
         else:
             raise UntranslatableError(f"line {target.lineno}: {ast.unparse(target)}")
 
     def _do_expr(self, statement: ast.Expr) -> None:
         node = statement.value
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and not node.keywords
+        ):
             function = self.frame.namespace.get(node.func.id)
             self.call(function, [self.value(argument) for argument in node.args])
         elif not isinstance(node, ast.Constant):
@@ -206,7 +230,9 @@ class Statements(Expressions):
 
     def _do_return(self, statement: ast.Return) -> None:
         frame, node = self.frame, statement.value
-        if node is not None and not (isinstance(node, ast.Constant) and node.value is None):
+        if node is not None and not (
+            isinstance(node, ast.Constant) and node.value is None
+        ):
             value = self.body.settle(self.value(node))
             if frame.result is None:
                 frame.result = self.body.slots(value)
@@ -232,7 +258,9 @@ class Statements(Expressions):
         self.body.jump(again)
         self.body.begin(behind)
 
-    def _loop(self, statement: ast.While | ast.For, inside: str, again: str, behind: str) -> None:
+    def _loop(
+        self, statement: ast.While | ast.For, inside: str, again: str, behind: str
+    ) -> None:
         """Add the statements of a loop."""
         if statement.orelse:
             raise UntranslatableError(f"line {statement.lineno}: else of a loop")
@@ -252,10 +280,18 @@ class Statements(Expressions):
         values = self.body.settle(self.value(statement.iter))
         if isinstance(values, Record) and values.names == RANGE:
             first, end, step = map(self.body.read, values.items)
-            self.refuse(f"icmp eq i64 {step.text}, 0", ValueError, statement.iter, step.text)
+            self.refuse(
+                f"icmp eq i64 {step.text}, 0", ValueError, statement.iter, step.text
+            )
             self._count(statement, first, end, step)
         elif isinstance(values, Array):
-            self._count(statement, Number("0"), self.body.read(values.length), Number("1"), values)
+            self._count(
+                statement,
+                Number("0"),
+                self.body.read(values.length),
+                Number("1"),
+                values,
+            )
         elif isinstance(values, Record):
             self._each(statement, values.items)
         else:
@@ -293,10 +329,14 @@ class Statements(Expressions):
             self._assign(statement.target, number)
         else:
             place = f"getelementptr inbounds i64, ptr {array.pointer.text}, i64 {number.text}"
-            self._assign(statement.target, Number(body.emit(f"load i64, ptr {body.emit(place)}")))
+            self._assign(
+                statement.target, Number(body.emit(f"load i64, ptr {body.emit(place)}"))
+            )
         self._loop(statement, "", following, behind)
         body.begin(following)
-        body.store(counter, Number(body.emit(f"add nsw i64 {number.text}, {step.text}")))
+        body.store(
+            counter, Number(body.emit(f"add nsw i64 {number.text}, {step.text}"))
+        )
         body.jump(again)
         body.begin(behind)
 
@@ -324,7 +364,10 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
     """Return the functions of a file by name and first line, that of a decorator."""
     return {
-        (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node
+        (
+            node.name,
+            min([node.lineno, *(each.lineno for each in node.decorator_list)]),
+        ): node
         for node in ast.walk(ast.parse("".join(linecache.getlines(path))))
         if isinstance(node, ast.FunctionDef)
     }

@@ -78,10 +78,15 @@ class _Climb:
         and the last one is halved.
         """
         by, step, end = "work", 1, self.most + 1
-        leaps, steady = fits_one_period(self.pattern, self.devices), steady_iterations(self.pattern)
+        leaps, steady = (
+            fits_one_period(self.pattern, self.devices),
+            steady_iterations(self.pattern),
+        )
         is_bracketed = False
         while value < end:
-            tried = (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
+            tried = (
+                (value + end) // 2 if is_bracketed else min(value + step - 1, self.most)
+            )
             if not self._afford(tried):
                 break
             refuted, unplaceable = self._refuted(tried)
@@ -92,7 +97,9 @@ class _Climb:
             never = unplaceable and not len(unplaceable[0].windows[unplaceable[1]])
             if tried == self.most or (never and tried >= steady):
                 op = unplaceable or _unplaceable_when_steady(self.pattern, self.devices)
-                return IterationsBound(self.most + 1, by, _why(self.pattern, op, self.most))
+                return IterationsBound(
+                    self.most + 1, by, _why(self.pattern, op, self.most)
+                )
             step = 2 * step if leaps else 1
         return IterationsBound(value, by if value > 1 else "trivial")
 
@@ -108,13 +115,19 @@ class _Climb:
             return "window", (lowered.problem, heads)
         is_overfull = any(
             _is_overfull(self.pattern, lowered, device, int(resource), heads)
-            for resource, device in zip(lowered.problem.span_resources, self.devices, strict=True)
+            for resource, device in zip(
+                lowered.problem.span_resources, self.devices, strict=True
+            )
         )
         return "work" if is_overfull else None, None
 
 
-def _unplaceable_when_steady(pattern: RefreshPattern, devices: Sequence[int]) -> Unplaceable | None:
-    problem = lower_refresh(pattern, steady_iterations(pattern), devices=devices).problem
+def _unplaceable_when_steady(
+    pattern: RefreshPattern, devices: Sequence[int]
+) -> Unplaceable | None:
+    problem = lower_refresh(
+        pattern, steady_iterations(pattern), devices=devices
+    ).problem
     heads = _window_heads(problem)
     return (problem, heads) if isinstance(heads, int) else None
 
@@ -144,7 +157,9 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
     own = pattern.devices[device]
-    ends = [data[: work.parts] for work, data in zip(own.work, own.data_ends, strict=True)]
+    ends = [
+        data[: work.parts] for work, data in zip(own.work, own.data_ends, strict=True)
+    ]
     return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
 
 
@@ -156,7 +171,9 @@ def _window_heads(problem: Problem) -> IntArray | int:
     for _ in range(problem.num_ops):
         before = heads
         heads = graph.heads(heads)
-        unplaceable = [op for group in groups if (op := _into_windows(heads, *group)) is not None]
+        unplaceable = [
+            op for group in groups if (op := _into_windows(heads, *group)) is not None
+        ]
         if unplaceable:
             return min(unplaceable)
         if np.array_equal(heads, before):
@@ -189,7 +206,9 @@ def _is_overfull(
 ) -> bool:
     problem = lowered.problem
     ops = problem.ops_by_resource[resource]
-    ops = ops[[op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]]
+    ops = ops[
+        [op in problem.windows and problem.duration[op] > 0 for op in ops.tolist()]
+    ]
     if not len(ops):
         return False
     lengths = problem.duration[ops]
@@ -197,7 +216,9 @@ def _is_overfull(
     holes = pattern.holes(device, lowered.iterations[device])
     spare = pattern.room_for(shortest) - shortest
     usable = [(start, end - spare) for start, end in holes]
-    spans = np.array([r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64).reshape(-1, 2)
+    spans = np.array(
+        [r for r in usable if r[1] - r[0] >= shortest], dtype=np.int64
+    ).reshape(-1, 2)
     order = np.argsort(heads[ops], kind="stable")
     moments = heads[ops][order]
     work = np.cumsum(lengths[order][::-1])[::-1]

@@ -36,7 +36,9 @@ Generator = Callable[[int], tuple[Starts, Member | None]]
 """From a number of iterations to starts, and the work that found no room in them."""
 
 
-def pipefisher_causal(pattern: RefreshPattern, order: Order = greedy_order) -> list[DevicePlan]:
+def pipefisher_causal(
+    pattern: RefreshPattern, order: Order = greedy_order
+) -> list[DevicePlan]:
     """Place K-FAC work by PipeFisher's greedy, repaired.
 
     Each device walks its holes in the order of time and puts the first work, in PipeFisher's order,
@@ -96,9 +98,13 @@ def _fewest_iterations(
 
 def _used(pattern: RefreshPattern, starts: Starts) -> int:
     period, lengths = pattern.period, pattern.lengths
-    ends = (start + lengths[device, index] for (device, index, _), start in starts.items())
+    ends = (
+        start + lengths[device, index] for (device, index, _), start in starts.items()
+    )
     pairs = zip(starts.values(), ends, strict=True)
-    return max((max(-(-end // period), start // period + 1) for start, end in pairs), default=1)
+    return max(
+        (max(-(-end // period), start // period + 1) for start, end in pairs), default=1
+    )
 
 
 def _generate_together(
@@ -148,7 +154,8 @@ class _Chronological:
         self.done = [0] * len(self.work)
         self.missing = [len(others) for others in self.before]
         self.ready: list[int | None] = [
-            None if others else self._data(index) for index, others in enumerate(self.before)
+            None if others else self._data(index)
+            for index, others in enumerate(self.before)
         ]
         self.starts: Starts = {}
         for cursor, end in self.pattern.holes(self.device, iterations):
@@ -157,7 +164,9 @@ class _Chronological:
                 found = self._next(self._put(*found), end)
             if not self.left:
                 return self.starts, None
-        unplaced = next((index for index in self.left if self.ready[index] is not None), None)
+        unplaced = next(
+            (index for index in self.left if self.ready[index] is not None), None
+        )
         return self.starts, None if unplaced is None else (self.device, unplaced)
 
     def _data(self, index: int) -> int:
@@ -166,7 +175,9 @@ class _Chronological:
     def _next(self, cursor: int, end: int) -> tuple[int, int] | None:
         """Return the earliest start in the rest of a hole, and the first that can start then."""
         found = None
-        for place, index in enumerate(self.left if cursor + self.shortest <= end else ()):
+        for place, index in enumerate(
+            self.left if cursor + self.shortest <= end else ()
+        ):
             ready = self.ready[index]
             if ready is None:
                 continue

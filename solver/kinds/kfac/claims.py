@@ -77,7 +77,11 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None
-    ops = [op for op in rows if isinstance(op, dict)] if isinstance(rows, list | tuple) else []
+    ops = (
+        [op for op in rows if isinstance(op, dict)]
+        if isinstance(rows, list | tuple)
+        else []
+    )
     counts = [1] * len(pattern.devices)
     labels = [{op.label for op in device.ops} for device in pattern.devices]
     for op in ops:
@@ -85,7 +89,11 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
         if not isinstance(name, str):
             continue
         pinned = _PINNED_ID.fullmatch(name)
-        if pinned and int(pinned[1]) < len(counts) and pinned[2] in labels[int(pinned[1])]:
+        if (
+            pinned
+            and int(pinned[1]) < len(counts)
+            and pinned[2] in labels[int(pinned[1])]
+        ):
             device, copy = int(pinned[1]), int(pinned[4])
             if copy < min(len(ops), MOST_ITERATIONS):
                 counts[device] = max(counts[device], copy + 1)
@@ -125,7 +133,9 @@ def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
 def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
     value = Fraction(iterations)
     yield from refuted(data, {"value": iterations})
-    yield from contradictions(data, value, slack=Fraction(0), share=TOLERANCE, unit=ITERATIONS)
+    yield from contradictions(
+        data, value, slack=Fraction(0), share=TOLERANCE, unit=ITERATIONS
+    )
     if data.get("status") == Status.OPTIMAL and data.get("bound") is None:
         yield wrong("status is OPTIMAL, but there is no bound")
     bounds, own = data.get("bound_of"), data.get("iterations_of")
@@ -143,12 +153,19 @@ def _are_at_most(bounds: Any, counts: Any) -> bool:
 
 
 def _figure_claims(
-    data: dict[str, Any], pattern: RefreshPattern, lowered: LoweredRefresh, schedule: Schedule
+    data: dict[str, Any],
+    pattern: RefreshPattern,
+    lowered: LoweredRefresh,
+    schedule: Schedule,
 ) -> Iterator[Violation]:
     refresh = Refresh(pattern, plans_of(pattern, lowered, schedule))
     actual = refresh.figures() | {"bubble_ratio": 1 - refresh.usage}
-    if data.get("labels") is not None and not _same_labels(data["labels"], actual, pattern):
-        yield wrong("labels are not what the schedule has, in the order in which it runs")
+    if data.get("labels") is not None and not _same_labels(
+        data["labels"], actual, pattern
+    ):
+        yield wrong(
+            "labels are not what the schedule has, in the order in which it runs"
+        )
     yield from refuted(data, {field: actual[field] for field in EXACT_FIELDS})
     rounded = {field: actual[field] for field in ROUNDED_FIELDS}
     yield from refuted(data, rounded, slack=TOLERANCE)

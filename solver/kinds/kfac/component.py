@@ -37,7 +37,9 @@ class ComponentResult:
     lower: int  # proved: fewer iterations are impossible
     by: str  # name of the rule or search that proved the bound
     stop_reason: StopReason  # why the search ended
-    tie_break: TieBreak | None = None  # secondary objective minimised at this number of iterations
+    tie_break: TieBreak | None = (
+        None  # secondary objective minimised at this number of iterations
+    )
     tie: tuple[int, int] | None = None  # its value and bound, in ticks
 
     @property
@@ -54,7 +56,9 @@ class ComponentResult:
         """Return the result with a schedule of fewer iterations, or a fresher one in as many."""
         if self.best is not None:
             pair = (found, self.best)
-            keys = [(each.iterations_of(self.devices), each.schedule.value) for each in pair]
+            keys = [
+                (each.iterations_of(self.devices), each.schedule.value) for each in pair
+            ]
             if keys[0] >= keys[1]:
                 return self
         better = replace(self, best=found)
@@ -73,7 +77,10 @@ def end_weights(tie_break: TieBreak) -> Callable[[Label], int]:
 
 
 def completion_bound(
-    pattern: RefreshPattern, devices: Sequence[int], iterations: int, tie_break: TieBreak
+    pattern: RefreshPattern,
+    devices: Sequence[int],
+    iterations: int,
+    tie_break: TieBreak,
 ) -> int:
     """Bound the sum of the ends that a tie-break counts from below.
 
@@ -87,14 +94,19 @@ def completion_bound(
         return 0
     jobs = _inversions if tie_break is TieBreak.STALENESS else _every_op
     return sum(
-        _poured(pattern.holes(device, iterations), jobs(pattern, pattern.devices[device]))
+        _poured(
+            pattern.holes(device, iterations), jobs(pattern, pattern.devices[device])
+        )
         for device in devices
     )
 
 
 def _every_op(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
     return [
-        work.length for work in device.work if work.label.kind != "sync" for _ in range(work.parts)
+        work.length
+        for work in device.work
+        if work.label.kind != "sync"
+        for _ in range(work.parts)
     ]
 
 

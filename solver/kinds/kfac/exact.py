@@ -34,10 +34,16 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 class RefreshSearchParams:
     """Shares of the exact search for one refresh, and the largest model that is built."""
 
-    max_places: int = 1_000_000  # pairs of a part and a hole: each may be an interval of a domain
-    first_pass: float = 5.0  # most seconds or units for a number, so that larger ones get a turn
+    max_places: int = (
+        1_000_000  # pairs of a part and a hole: each may be an interval of a domain
+    )
+    first_pass: float = (
+        5.0  # most seconds or units for a number, so that larger ones get a turn
+    )
     tie_break: float = 3.0  # most seconds or units for the tie-break of a component
-    reserve: float = 1.25  # shares are so much smaller, so that tie-breaks have time left
+    reserve: float = (
+        1.25  # shares are so much smaller, so that tie-breaks have time left
+    )
 
 
 @dataclass
@@ -53,7 +59,9 @@ class Budget:
 
         `most`: most seconds (or deterministic units) of the part.
         """
-        left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(1 / parts)
+        left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(
+            1 / parts
+        )
         seconds, units = left.seconds, left.deterministic
         if most is not None:
             if seconds is not None:
@@ -80,9 +88,13 @@ class ComponentSearch:
         `with_weights`: let the objective be the tie-break.
         """
         weight_of = end_weights(self.tie_break) if with_weights else None
-        return lower_refresh(self.pattern, iterations, devices=self.devices, weight_of=weight_of)
+        return lower_refresh(
+            self.pattern, iterations, devices=self.devices, weight_of=weight_of
+        )
 
-    def fewest(self, known: ComponentResult, most: int, components_left: int) -> ComponentResult:
+    def fewest(
+        self, known: ComponentResult, most: int, components_left: int
+    ) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
         `most`: the largest number worth trying.
@@ -100,9 +112,14 @@ class ComponentSearch:
             result = self._pass(known, range(most, most + 1), components_left, first)
             if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
                 return result
-        result = self._pass(result, range(known.lower, most + 1), components_left, first)
+        result = self._pass(
+            result, range(known.lower, most + 1), components_left, first
+        )
         # Nothing is left to search where every number is ruled out.
-        if result.is_proved or result.stop_reason in {StopReason.INTERRUPTED, StopReason.PROVED}:
+        if result.is_proved or result.stop_reason in {
+            StopReason.INTERRUPTED,
+            StopReason.PROVED,
+        }:
             return result
         return self._pass(result, range(result.lower, most + 1), components_left)
 
@@ -134,7 +151,9 @@ class ComponentSearch:
 
     def _found(self, iterations: int, schedule: Schedule) -> ComponentSchedule:
         lowered = self.lowered(iterations)
-        return ComponentSchedule(lowered, Schedule(lowered.problem, schedule.start), "cp-sat")
+        return ComponentSchedule(
+            lowered, Schedule(lowered.problem, schedule.start), "cp-sat"
+        )
 
     def is_too_large(self, iterations: int) -> bool:
         """Return True if no model of so many iterations is built."""
@@ -153,7 +172,9 @@ class ComponentSearch:
         implied = ImpliedOrder(self.lowered(iterations).problem)
         began = time.monotonic()
         outcome = self._solve(implied, Question(0), limits)
-        if outcome.schedule is not None and check_schedule(implied.problem, outcome.schedule):
+        if outcome.schedule is not None and check_schedule(
+            implied.problem, outcome.schedule
+        ):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
             left = limits.less(time.monotonic() - began, outcome.deterministic_time)
             outcome = self._solve(implied, Question(0, rounding="up"), left)
@@ -170,19 +191,27 @@ class ComponentSearch:
         self.budget.used_units += outcome.deterministic_time
         return outcome
 
-    def break_tie(self, result: ComponentResult, components_left: int) -> ComponentResult:
+    def break_tie(
+        self, result: ComponentResult, components_left: int
+    ) -> ComponentResult:
         """Improve a schedule without more iterations; its tie-break value gets a bound.
 
         Returns: a schedule at least as good, with the value and bound of the tie-break
             in ticks.
         """
-        if result.best is None or result.iterations is None or self.tie_break is TieBreak.NONE:
+        if (
+            result.best is None
+            or result.iterations is None
+            or self.tie_break is TieBreak.NONE
+        ):
             return result
         if self.is_too_large(result.iterations):
             return result
         lowered = self.lowered(result.iterations, with_weights=True)
         incumbent = Schedule(lowered.problem, result.best.schedule.start)
-        lower = completion_bound(self.pattern, self.devices, result.iterations, self.tie_break)
+        lower = completion_bound(
+            self.pattern, self.devices, result.iterations, self.tie_break
+        )
         limits = self.budget.share(components_left, self.params.tie_break)
         implied = ImpliedOrder(lowered.problem)
         outcome = self._solve(implied, Question(lower, incumbent), limits)
@@ -195,7 +224,9 @@ class ComponentSearch:
         return replace(
             result,
             best=ComponentSchedule(lowered, best, by),
-            stop_reason=StopReason.INTERRUPTED if _is_stopped(outcome) else result.stop_reason,
+            stop_reason=StopReason.INTERRUPTED
+            if _is_stopped(outcome)
+            else result.stop_reason,
             tie_break=self.tie_break,
             tie=(best.value, max(lower, outcome.bound or 0)),
         )

@@ -17,7 +17,11 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.labels import KIND_OF
 from ppsolve.models.kinds.kfac.pattern import RefreshPattern
 from ppsolve.models.kinds.kfac.result import RefreshEntry, broken_rules
-from ppsolve.models.kinds.kfac.unrolling import LoweredRefresh, lower_refresh, refuse_long
+from ppsolve.models.kinds.kfac.unrolling import (
+    LoweredRefresh,
+    lower_refresh,
+    refuse_long,
+)
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.kfac.causal import pipefisher_causal
@@ -39,7 +43,10 @@ PIPEFISHER = "PipeFisher: Osawa et al. 2023"
 
 
 def _repaired(name: str, summary: str, order: Order) -> Heuristic:
-    rule, source = partial(pipefisher_causal, order=order), f"{OURS}, after {PIPEFISHER}"
+    rule, source = (
+        partial(pipefisher_causal, order=order),
+        f"{OURS}, after {PIPEFISHER}",
+    )
     return Heuristic(name, summary, rule, A_REFRESH, source=source)
 
 
@@ -85,7 +92,9 @@ class RefreshOutcome(HeuristicOutcome):
     unaligned: dict[str, int] = field(default_factory=dict)
 
 
-def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> RefreshOutcome:
+def run_refresh_heuristic(
+    heuristic: Heuristic, pattern: RefreshPattern
+) -> RefreshOutcome:
     """Run a heuristic and check its schedule."""
     name = heuristic.name
     try:
@@ -98,7 +107,11 @@ def run_refresh_heuristic(heuristic: Heuristic, pattern: RefreshPattern) -> Refr
     schedule, unaligned = scheduled(pattern, plans, lowered)
     violations = check_schedule(lowered.problem, schedule)
     if not violations and not unaligned:
-        if any(len(work.participants) > 1 for device in pattern.devices for work in device.work):
+        if any(
+            len(work.participants) > 1
+            for device in pattern.devices
+            for work in device.work
+        ):
             # On a device that meets others a sync takes as long as the longest of them.
             plans = plans_of(pattern, lowered, schedule)
         return RefreshOutcome(name, HeuristicStatus.FEASIBLE, schedule, plans=plans)
@@ -155,7 +168,9 @@ def plans_of(
     return [plan_of_starts(pattern, device, starts, count) for device, count in counts]
 
 
-def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[str, int]]:
+def _breaks(
+    schedule: Schedule, violations: list[Violation]
+) -> dict[int, dict[str, int]]:
     problem = schedule.problem
     early = schedule.start[problem.after] < schedule.end[problem.before] + problem.lag
     broken = {
@@ -166,7 +181,9 @@ def _breaks(schedule: Schedule, violations: list[Violation]) -> dict[int, dict[s
     for op, rule in sorted(broken):
         found[int(problem.device[op])][rule] += 1
     others = {"window": "outside_holes", "overlap": "overlap", "memory": "memory"}
-    device_of = dict(zip(problem.op_names(range(problem.num_ops)), problem.device, strict=True))
+    device_of = dict(
+        zip(problem.op_names(range(problem.num_ops)), problem.device, strict=True)
+    )
     for violation in violations:
         if violation.rule != "precedence" and violation.ops:
             device = int(device_of[violation.ops[-1]])
@@ -188,7 +205,9 @@ def refresh_entry(
     `with_schedule`: include the schedule's ops.
     """
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
-        return RefreshEntry(name=outcome.name, status=outcome.status, reason=outcome.reason)
+        return RefreshEntry(
+            name=outcome.name, status=outcome.status, reason=outcome.reason
+        )
     refresh = Refresh(pattern, outcome.plans)
     figures = refresh.figures()
     schedule, time = outcome.schedule, pattern.scale.time
@@ -211,7 +230,10 @@ def _document(outcome: RefreshOutcome) -> ScheduleDocument | None:
     # A sync that does not meet runs from its first start to its last end.
     if outcome.schedule is None:
         return None
-    document, scale = ScheduleDocument.of(outcome.schedule), outcome.schedule.problem.scale
+    document, scale = (
+        ScheduleDocument.of(outcome.schedule),
+        outcome.schedule.problem.scale,
+    )
     ops = tuple(
         op.model_copy(update={"end": scale.time(outcome.unaligned[op.id])})
         if op.id in outcome.unaligned

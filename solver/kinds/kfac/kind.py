@@ -20,7 +20,11 @@ from ppsolve.models.kinds.kfac.unrolling import lower_refresh
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, HeuristicOutcome
-from ppsolve.solver.kinds.kfac.claims import check_refresh, iterations_in, without_counts
+from ppsolve.solver.kinds.kfac.claims import (
+    check_refresh,
+    iterations_in,
+    without_counts,
+)
 from ppsolve.solver.kinds.kfac.heuristics import (
     REFRESH_HEURISTICS,
     refresh_entry,
@@ -60,7 +64,9 @@ def is_refresh(instance: KfacInstance) -> bool:
 class KfacKind(Kind[KfacInstance]):
     """K-FAC work in a pipeline."""
 
-    def problem_of(self, instance: KfacInstance, *, exact: bool, document: Any) -> Problem:
+    def problem_of(
+        self, instance: KfacInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Lower an instance to the problem that a document is a schedule of."""
         if is_refresh(instance):
             pattern = pattern_of(instance)
@@ -87,7 +93,9 @@ class KfacKind(Kind[KfacInstance]):
         """Return ``iterations`` for a refresh, else the unit of time."""
         return "iterations" if is_refresh(instance) else instance.time_unit
 
-    def documents(self, value_unit: str | None) -> tuple[type[Result], type[HeuristicEntry]]:
+    def documents(
+        self, value_unit: str | None
+    ) -> tuple[type[Result], type[HeuristicEntry]]:
         """Return the models of documents that count iterations, or of those that count time."""
         if value_unit == "iterations":
             return RefreshResult, RefreshEntry
@@ -96,7 +104,9 @@ class KfacKind(Kind[KfacInstance]):
     def doubts(self, instance: KfacInstance) -> Iterator[str]:
         """Yield what is doubtful about the pipeline of an instance."""
         if instance.pipeline is not None:
-            yield from (f"pipeline.{line}" for line in doubtful_units(instance.pipeline))
+            yield from (
+                f"pipeline.{line}" for line in doubtful_units(instance.pipeline)
+            )
 
     def task(self, instance: KfacInstance, *, exact: bool = False) -> Task:
         """Return the task of solving an instance."""
@@ -116,7 +126,9 @@ class KfacKind(Kind[KfacInstance]):
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is None:
             return run_refresh_heuristic(heuristic, pattern)
-        return HeuristicOutcome(heuristic.name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle)
+        return HeuristicOutcome(
+            heuristic.name, HeuristicStatus.NOT_APPLICABLE, reason=obstacle
+        )
 
     def simulate(
         self,
@@ -128,13 +140,19 @@ class KfacKind(Kind[KfacInstance]):
     ) -> HeuristicEntry:
         """Run one heuristic."""
         if not is_refresh(instance):
-            return super().simulate(heuristic, instance, group_size=group_size, exact=exact)
+            return super().simulate(
+                heuristic, instance, group_size=group_size, exact=exact
+            )
         pattern = pattern_of(instance)
         outcome = self.run_on_pattern(heuristic, instance, pattern)
         return refresh_entry(outcome, pattern, with_schedule=True)
 
     def read(
-        self, instance: KfacInstance, problem: Problem, data: Any, source: str | None = None
+        self,
+        instance: KfacInstance,
+        problem: Problem,
+        data: Any,
+        source: str | None = None,
     ) -> tuple[Schedule | None, list[Violation]]:
         """Read a schedule from a document.
 
@@ -143,7 +161,9 @@ class KfacKind(Kind[KfacInstance]):
         document = without_counts(data) if is_refresh(instance) else data
         return parse_given(document, problem, source)
 
-    def check(self, instance: KfacInstance, given: Any, *, exact: bool = False) -> list[Violation]:
+    def check(
+        self, instance: KfacInstance, given: Any, *, exact: bool = False
+    ) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance."""
         if is_refresh(instance):
             return check_refresh(instance, given)

@@ -30,7 +30,11 @@ from ppsolve.models.kinds.kfac.pattern import (
     measured_pattern,
 )
 from ppsolve.models.kinds.pipeline.steps import OPTIMIZER_KIND
-from ppsolve.solver.kinds.kfac.pinned import PinnedIteration, check_pattern, pinned_iteration
+from ppsolve.solver.kinds.kfac.pinned import (
+    PinnedIteration,
+    check_pattern,
+    pinned_iteration,
+)
 
 
 def pattern_of(instance: KfacInstance) -> RefreshPattern:
@@ -54,7 +58,8 @@ def refuse_overlaps(pattern: RefreshPattern) -> None:
     time, unit = pattern.scale.time, pattern.scale.unit
     for device in pattern.devices:
         busy = sorted(
-            (op for op in device.ops if op.end > op.start), key=lambda op: (op.start, op.end)
+            (op for op in device.ops if op.end > op.start),
+            key=lambda op: (op.start, op.end),
         )
         for first, second in pairwise(busy):
             if second.start < first.end:
@@ -112,7 +117,9 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
             field="pattern",
         )
     for number, module in enumerate(instance.modules or ()):
-        if instance.pipeline.memory is not None and any(saved_bytes(module, f) for f in FACTORS):
+        if instance.pipeline.memory is not None and any(
+            saved_bytes(module, f) for f in FACTORS
+        ):
             raise InputError(
                 "iterations of a described pipeline know no memory limit of saved inputs and "
                 'errors; ask for the objective "makespan", or leave out the bytes',
@@ -174,7 +181,9 @@ class _SimulatedPattern:
         return sync_devices(module, self.holders[module.stage])
 
     def _name(self, module: KfacModule) -> str:
-        return f"stage{module.stage}.{module.name}" if self.names_stages else module.name
+        return (
+            f"stage{module.stage}.{module.name}" if self.names_stages else module.name
+        )
 
     def _pinned_ops(self) -> Iterator[tuple[int, PinnedOp]]:
         """Yield each op of the pinned iteration with its device."""
@@ -186,16 +195,22 @@ class _SimulatedPattern:
             pipe = self.pipe_of[problem.microbatch[op]]
             yield devices[op], PinnedOp(label + UP_PIPE * pipe, kind, pipe, *spans[op])
         for (stage, device), starts in self.iteration.preconditions.items():
-            for module, start in zip(self.modules_of[stage], starts.tolist(), strict=True):
+            for module, start in zip(
+                self.modules_of[stage], starts.tolist(), strict=True
+            ):
                 label = precondition_label(self._name(module))
                 end = start + problem.scale.ticks(Fraction(module.precondition))
                 yield device, PinnedOp(label, "precondition", 0, start, end)
         for op in np.flatnonzero(problem.kind_mask(OPTIMIZER_KIND)).tolist():
-            label = "optimizer" + (f":stage{problem.stage[op]}" if self.names_stages else "")
+            label = "optimizer" + (
+                f":stage{problem.stage[op]}" if self.names_stages else ""
+            )
             yield devices[op], PinnedOp(label, "precondition", 0, *spans[op])
 
     def _work(self, device: int) -> Iterator[Work]:
-        pairs = [(module, factor) for module in self.modules_at[device] for factor in FACTORS]
+        pairs = [
+            (module, factor) for module in self.modules_at[device] for factor in FACTORS
+        ]
         for module, factor in pairs:
             for pipe, devices in enumerate(self.pipes):
                 if devices[module.stage] == device:

@@ -25,7 +25,11 @@ from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, 
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
-from ppsolve.solver.heuristics.list_scheduling import generate_serial, longest_tail, ranked
+from ppsolve.solver.heuristics.list_scheduling import (
+    generate_serial,
+    longest_tail,
+    ranked,
+)
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 
@@ -47,7 +51,8 @@ def check_pattern(pattern: str) -> None:
     if pattern not in PATTERNS:
         known = [FREE_PIPELINE, *PATTERNS]
         raise InputError(
-            f'unknown pipeline heuristic "{pattern[:60]}"' + did_you_mean(pattern[:60], known),
+            f'unknown pipeline heuristic "{pattern[:60]}"'
+            + did_you_mean(pattern[:60], known),
             field="pattern",
         )
 
@@ -66,7 +71,9 @@ def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedItera
     assert instance.pipeline is not None
     check_pattern(heuristic_name)
     problem = lower_iteration(instance)
-    outcome = PIPELINE.run_heuristic(PATTERNS[heuristic_name], instance.pipeline, problem)
+    outcome = PIPELINE.run_heuristic(
+        PATTERNS[heuristic_name], instance.pipeline, problem
+    )
     if outcome.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(f"{heuristic_name}: {outcome.reason}")
     if outcome.status is not HeuristicStatus.FEASIBLE or outcome.schedule is None:
@@ -114,7 +121,9 @@ class PinnedIteration:
         for place in sorted(compute, key=lambda place: (ready[place], place)):
             stream = int(self.problem.span_resources[place[1]])
             began = max(busy_until[stream], ready[place])
-            times = [Fraction(module.precondition) for module in modules.get(place[0], ())]
+            times = [
+                Fraction(module.precondition) for module in modules.get(place[0], ())
+            ]
             ticks = [self.problem.scale.ticks(time) for time in times]
             ends = began + np.cumsum([0, *ticks], dtype=np.int64)
             self.preconditions[place] = ends[:-1]
@@ -134,7 +143,9 @@ class PinnedIteration:
                 yield end - int(self.start[busy].min())
 
 
-def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = False) -> Problem:
+def pinned_cycle(
+    instance: KfacInstance, heuristic_name: str, *, exact: bool = False
+) -> Problem:
     """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
 
     With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
@@ -150,7 +161,8 @@ def pinned_cycle(instance: KfacInstance, heuristic_name: str, *, exact: bool = F
     if instance.margin_ratio == 0:
         return pinned
     return replace(
-        pinned, windows=_windows(pinned, iteration.period, Fraction(instance.margin_ratio))
+        pinned,
+        windows=_windows(pinned, iteration.period, Fraction(instance.margin_ratio)),
     )
 
 
@@ -217,7 +229,9 @@ def fill_bubbles(pinned: Problem) -> Schedule:
     plain, is_free = replace(pinned, pools=()), pinned.pinned == FREE
     ranks = (ranked(is_free, rule(pinned)) for rule in _RULES)
     starts = (generate_serial(plain, rank).start for rank in ranks)
-    schedules = [Schedule(pinned, np.where(is_free, start, pinned.pinned)) for start in starts]
+    schedules = [
+        Schedule(pinned, np.where(is_free, start, pinned.pinned)) for start in starts
+    ]
     valid = [schedule for schedule in schedules if not check_schedule(pinned, schedule)]
     return min(valid or schedules[:1], key=lambda schedule: schedule.value)
 
@@ -225,7 +239,9 @@ def fill_bubbles(pinned: Problem) -> Schedule:
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
     def rule(problem: Problem) -> IntArray:
         place = {kind: position for position, kind in enumerate(kinds)}
-        order = np.array([place.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
+        order = np.array(
+            [place.get(kind, -1) for kind in problem.kinds], dtype=np.int64
+        )
         return ranked(order[problem.kind])
 
     return rule

@@ -90,7 +90,9 @@ def _as_recorded(entry: _Entry) -> Placed:
 
 
 class _Fill:
-    def __init__(self, left: list[_Entry], stretch: float, saved: int, phase: str) -> None:
+    def __init__(
+        self, left: list[_Entry], stretch: float, saved: int, phase: str
+    ) -> None:
         self.left = left
         self.stretch = stretch
         self.saved = {"A": saved, "B": saved}
@@ -126,7 +128,9 @@ class _Fill:
         while place < len(self.left):
             entry = self.left[place]
             parts = entry.work.parts if entry.is_queue else 1
-            while self._may_run(entry) and cursor + self.stretch * entry.work.length < end:
+            while (
+                self._may_run(entry) and cursor + self.stretch * entry.work.length < end
+            ):
                 cursor = self._put(entry, cursor)
                 if entry.done == parts:
                     self._remove(place)
@@ -144,7 +148,15 @@ class _Fill:
     def _put(self, entry: _Entry, cursor: int) -> int:
         end = cursor + entry.work.length
         self.placed.append(
-            Placed(entry.work.label.text, cursor, end, 0, self.phase, entry.index, entry.done)
+            Placed(
+                entry.work.label.text,
+                cursor,
+                end,
+                0,
+                self.phase,
+                entry.index,
+                entry.done,
+            )
         )
         entry.done += 1
         return end

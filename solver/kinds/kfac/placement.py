@@ -8,7 +8,13 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
-from ppsolve.models.kinds.kfac.labels import END, SAVE_OFF, SAVE_ON, START, precondition_label
+from ppsolve.models.kinds.kfac.labels import (
+    END,
+    SAVE_OFF,
+    SAVE_ON,
+    START,
+    precondition_label,
+)
 from ppsolve.models.kinds.kfac.pattern import (
     WORK_KINDS,
     DevicePattern,
@@ -79,7 +85,9 @@ class DevicePlan:
         return sum(
             entry.length
             for entry in self.placed
-            if pattern.syncs_in_holes or entry.work is None or work[entry.work].label.kind != "sync"
+            if pattern.syncs_in_holes
+            or entry.work is None
+            or work[entry.work].label.kind != "sync"
         )
 
     def usage(self, pattern: RefreshPattern) -> float:
@@ -118,7 +126,8 @@ def greedy_order(device: DevicePattern) -> list[int]:
     """Return the indices of the device's work by class, recorded start and instance order."""
     work = device.work
     return sorted(
-        range(len(work)), key=lambda index: (work_class(work[index]), recorded_start(work[index]))
+        range(len(work)),
+        key=lambda index: (work_class(work[index]), recorded_start(work[index])),
     )
 
 
@@ -130,7 +139,10 @@ def shortest_order(device: DevicePattern) -> list[int]:
     work = device.work
     return sorted(
         greedy_order(device),
-        key=lambda index: (WORK_KINDS.index(work[index].label.kind), work[index].length),
+        key=lambda index: (
+            WORK_KINDS.index(work[index].label.kind),
+            work[index].length,
+        ),
     )
 
 
@@ -233,7 +245,9 @@ def plan_of_starts(
         begin = start - copy * pattern.period
         phase = EXTRA if copy > 0 else FIRST
         end = begin + pattern.lengths[device, index]
-        rows[copy].append(Placed(work[index].label.text, begin, end, 0, phase, index, part))
+        rows[copy].append(
+            Placed(work[index].label.text, begin, end, 0, phase, index, part)
+        )
     for row in rows:
         row.sort(key=lambda entry: _list_place(entry, work))
     rows[0].append(save_marker(SAVE_OFF, rows[0]))
@@ -276,7 +290,9 @@ class Refresh:
             "iterations": common_interval(plans),
             "iterations_of": [plan.iterations for plan in plans],
             "usage_of": [round(plan.usage(pattern), 4) for plan in plans],
-            "bubbles_of": [time(plan.iterations * period - plan.busy(pattern)) for plan in plans],
+            "bubbles_of": [
+                time(plan.iterations * period - plan.busy(pattern)) for plan in plans
+            ],
             "peak_saved_of": [float(self._peak_saved(plan)) for plan in plans],
             "ages_of": [self._ages(plan) for plan in plans],
             "oldest_of": [self._oldest(plan) for plan in plans],
@@ -299,7 +315,9 @@ class Refresh:
                 amount = self.pattern.saved[work.label.factor]
                 since = max(data[part].start, 0)
                 changes += [(since, amount), (start + work.length, -amount)]
-        return max(accumulate((change for _, change in sorted(changes)), initial=Fraction(0)))
+        return max(
+            accumulate((change for _, change in sorted(changes)), initial=Fraction(0))
+        )
 
     def _ages(self, plan: DevicePlan) -> dict[str, int]:
         # Timelines have no preconditioning: there an inverse is used at the end of the iteration.
@@ -310,7 +328,11 @@ class Refresh:
             work = device.work[index]
             if work.label.kind == "inv":
                 text = work.label.text
-                late = start + work.length - uses.get(precondition_label(work.label.module), period)
+                late = (
+                    start
+                    + work.length
+                    - uses.get(precondition_label(work.label.module), period)
+                )
                 ages[text] = max(ages.get(text, 0), -(-late // period))
         return ages
 

@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsolve.models.core.problem import Objective
-from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, ScheduleDocument, StopReason
+from ppsolve.models.core.result import (
+    HeuristicEntry,
+    HeuristicStatus,
+    ScheduleDocument,
+    StopReason,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.kinds.kfac.instance import KfacInstance, TieBreak
@@ -21,7 +26,11 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import EXACT
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, HeuristicOutcome
 from ppsolve.solver.kinds.kfac.bounds import iterations_bound
-from ppsolve.solver.kinds.kfac.component import ComponentResult, ComponentSchedule, end_weights
+from ppsolve.solver.kinds.kfac.component import (
+    ComponentResult,
+    ComponentSchedule,
+    end_weights,
+)
 from ppsolve.solver.kinds.kfac.heuristics import (
     CAUSAL,
     RefreshOutcome,
@@ -46,7 +55,12 @@ from ppsolve.solver.run.task import Task
 if TYPE_CHECKING:
     from ppsolve.solver.kinds.kfac.exact import Budget, ComponentSearch
 
-STOPS = (StopReason.INTERRUPTED, StopReason.TIME, StopReason.DETERMINISTIC, StopReason.TOO_LARGE)
+STOPS = (
+    StopReason.INTERRUPTED,
+    StopReason.TIME,
+    StopReason.DETERMINISTIC,
+    StopReason.TOO_LARGE,
+)
 """Reasons that outweigh a proof on other devices, the gravest first."""
 
 
@@ -54,7 +68,9 @@ def find_fewest(turn: Turn) -> StopReason:
     """Search the fewest iterations of one component after the other."""
     task = turn.task
 
-    def search(component: ComponentSearch, known: ComponentResult, left: int) -> ComponentResult:
+    def search(
+        component: ComponentSearch, known: ComponentResult, left: int
+    ) -> ComponentResult:
         if known.is_proved:
             return known
         return component.fewest(known, task.most_iterations(component.devices), left)
@@ -63,12 +79,15 @@ def find_fewest(turn: Turn) -> StopReason:
 
 
 def _search_components(
-    turn: Turn, search: Callable[[ComponentSearch, ComponentResult, int], ComponentResult]
+    turn: Turn,
+    search: Callable[[ComponentSearch, ComponentResult, int], ComponentResult],
 ) -> StopReason:
     task = turn.task
     components = task.components(turn)
     for place, component in enumerate(components):
-        task.results[place] = search(component, task.results[place], len(components) - place)
+        task.results[place] = search(
+            component, task.results[place], len(components) - place
+        )
         task.report()
         if task.is_interrupted or task.infeasible is not None:
             break
@@ -121,7 +140,9 @@ class RefreshTask(Task):
     schedules_of: ClassVar[str] = SCHEDULES_OF
     kind: Any
 
-    def __init__(self, kind: Any, instance: KfacInstance, pattern: RefreshPattern) -> None:
+    def __init__(
+        self, kind: Any, instance: KfacInstance, pattern: RefreshPattern
+    ) -> None:
         super().__init__(kind, instance, pattern.scale, Objective.ITERATIONS)
         refuse_overlaps(pattern)
         with errors_in(instance.name):
@@ -137,7 +158,11 @@ class RefreshTask(Task):
     ) -> Incumbent | None:
         """Count the iterations of a schedule of all devices, of which each part was checked."""
         value = max(result.iterations or 0 for result in self.results)
-        return None if best is not None and value >= best else Incumbent(value, by, schedule)
+        return (
+            None
+            if best is not None and value >= best
+            else Incumbent(value, by, schedule)
+        )
 
     @property
     def found_by(self) -> str:
@@ -156,7 +181,11 @@ class RefreshTask(Task):
         counts = [result.iterations for result in self.results]
         known = [count for count in counts if count is not None]
         value = self.board.value
-        if known and len(known) == len(counts) and (value is None or max(known) < value):
+        if (
+            known
+            and len(known) == len(counts)
+            and (value is None or max(known) < value)
+        ):
             self.board.propose(self._joined()[1], self.found_by)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
@@ -171,7 +200,9 @@ class RefreshTask(Task):
             if bound.infeasible_reason is not None:
                 self.infeasible_reason = bound.infeasible_reason
                 return
-            self.results[place] = replace(self.results[place], lower=bound.value, by=bound.by)
+            self.results[place] = replace(
+                self.results[place], lower=bound.value, by=bound.by
+            )
         self.report()
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
@@ -191,16 +222,25 @@ class RefreshTask(Task):
         self.note(outcome)
 
     def _valid_part(
-        self, name: str, plans: Sequence[DevicePlan], devices: Sequence[int], known: int | None
+        self,
+        name: str,
+        plans: Sequence[DevicePlan],
+        devices: Sequence[int],
+        known: int | None,
     ) -> ComponentSchedule | None:
         """Return the part of plans for some devices; None if wrong or longer than `known`."""
         most = max(plans[device].iterations for device in devices)
         if known is not None and most > known:
             return None
         lowered = lower_refresh(
-            self.pattern, most, devices=devices, weight_of=end_weights(self.instance.tie_break)
+            self.pattern,
+            most,
+            devices=devices,
+            weight_of=end_weights(self.instance.tie_break),
         )
-        schedule, unaligned = scheduled(self.pattern, [plans[d] for d in devices], lowered)
+        schedule, unaligned = scheduled(
+            self.pattern, [plans[d] for d in devices], lowered
+        )
         if unaligned or check_schedule(lowered.problem, schedule):
             return None
         return ComponentSchedule(lowered, schedule, name)
@@ -213,7 +253,8 @@ class RefreshTask(Task):
             self.budget = Budget(turn.limits())
         tie_break = self.instance.tie_break
         return [
-            ComponentSearch(self.pattern, a.devices, tie_break, self.budget) for a in self.results
+            ComponentSearch(self.pattern, a.devices, tie_break, self.budget)
+            for a in self.results
         ]
 
     @property
@@ -225,7 +266,9 @@ class RefreshTask(Task):
     def stop_reason(self) -> StopReason:
         """The gravest reason for which the search of a component stopped."""
         reasons = {result.stop_reason for result in self.results}
-        return next((reason for reason in STOPS if reason in reasons), StopReason.PROVED)
+        return next(
+            (reason for reason in STOPS if reason in reasons), StopReason.PROVED
+        )
 
     def most_iterations(self, devices: Sequence[int]) -> int:
         """Return the largest number of iterations worth trying.
@@ -239,7 +282,9 @@ class RefreshTask(Task):
         most = most_iterations(self.pattern, devices)
         if not fits_one_period(self.pattern, devices) or self._without_memory is None:
             return most
-        return min(most, max(self._without_memory[device].iterations for device in devices) + 1)
+        return min(
+            most, max(self._without_memory[device].iterations for device in devices) + 1
+        )
 
     @cached_property
     def _without_memory(self) -> Sequence[DevicePlan] | None:
@@ -282,7 +327,9 @@ class RefreshTask(Task):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that bounds and the joint schedule have."""
-        of_device = {device: result for result in self.results for device in result.devices}
+        of_device = {
+            device: result for result in self.results for device in result.devices
+        }
         numbers = range(len(self.pattern.devices)) if of_device else []
         bounds = {
             "bound_of": [of_device[device].lower for device in numbers],

@@ -10,7 +10,12 @@ from math import ceil
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac import unrolling
-from ppsolve.models.kinds.kfac.pattern import Member, RefreshPattern, common_starts, windows_in
+from ppsolve.models.kinds.kfac.pattern import (
+    Member,
+    RefreshPattern,
+    common_starts,
+    windows_in,
+)
 
 MOST_ITERATIONS = 10_000
 """Most iterations of one refresh that are searched: the same as of `refresh_interval`."""
@@ -23,7 +28,9 @@ def coupled_devices(pattern: RefreshPattern) -> list[list[int]]:
         linked = set().union(*(group_of[device] for device, _ in members))
         for device in linked:
             group_of[device] = linked
-    return [list(group) for group in sorted({tuple(sorted(g)) for g in group_of.values()})]
+    return [
+        list(group) for group in sorted({tuple(sorted(g)) for g in group_of.values()})
+    ]
 
 
 def iterations_until_steady(pattern: RefreshPattern) -> int:
@@ -104,7 +111,9 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
 
     Returns: iterations, at most `MOST_ITERATIONS`.
     """
-    items = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    items = sum(
+        work.parts for device in devices for work in pattern.devices[device].work
+    )
     return min(steady_iterations(pattern) + items, MOST_ITERATIONS)
 
 
@@ -115,11 +124,15 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
         one has more.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
-    parts = sum(work.parts for device in devices for work in pattern.devices[device].work)
+    parts = sum(
+        work.parts for device in devices for work in pattern.devices[device].work
+    )
     return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
 
 
-def too_long(pattern: RefreshPattern, devices: Sequence[int], iterations: int) -> InputError:
+def too_long(
+    pattern: RefreshPattern, devices: Sequence[int], iterations: int
+) -> InputError:
     """Return the error that a refresh needs more iterations than can be lowered.
 
     `iterations`: the largest number of iterations that was tried.

@@ -58,7 +58,9 @@ class ContendedStreams:
     clock: Ticks = 0  # until which the compute stream is known
     start: dict[int, Ticks] = field(default_factory=dict)
     end: dict[int, Ticks] = field(default_factory=dict)
-    queues: dict[str, list[int]] = field(default_factory=dict)  # launched, in order, by group
+    queues: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # launched, in order, by group
     left: dict[int, Ticks] = field(default_factory=dict)  # work of what runs
 
     def copy(self) -> ContendedStreams:
@@ -109,7 +111,9 @@ class ContendedStreams:
 
     def state(self) -> tuple[object, ...]:
         """Return all that the rest of a run depends on."""
-        queues = tuple((group, tuple(queue)) for group, queue in sorted(self.queues.items()))
+        queues = tuple(
+            (group, tuple(queue)) for group, queue in sorted(self.queues.items())
+        )
         return self.clock, queues, tuple(sorted(self.left.items()))
 
     def _step(self, kernel: int | None) -> None:
@@ -141,10 +145,18 @@ class ContendedStreams:
                 self.left[head] = self.length[head]
         return active
 
-    def _factors(self, kernel: int | None, active: list[int]) -> list[tuple[int, Fraction]]:
+    def _factors(
+        self, kernel: int | None, active: list[int]
+    ) -> list[tuple[int, Fraction]]:
         pairs = self.slowdown.pairs
-        both = [pairs.get((kernel, comm), (NONE, NONE)) for comm in active if kernel is not None]
-        own = [other for _, other in both] if kernel is not None else [NONE] * len(active)
+        both = [
+            pairs.get((kernel, comm), (NONE, NONE))
+            for comm in active
+            if kernel is not None
+        ]
+        own = (
+            [other for _, other in both] if kernel is not None else [NONE] * len(active)
+        )
         found = list(zip(active, own, strict=True))
         if kernel is not None:
             found.append((kernel, max((one for one, _ in both), default=NONE)))
@@ -188,4 +200,6 @@ def contended_times(
         streams.run(node)
     streams.makespan()
     places = range(len(order))
-    return [streams.start[place] for place in places], [streams.end[place] for place in places]
+    return [streams.start[place] for place in places], [
+        streams.end[place] for place in places
+    ]

@@ -39,7 +39,9 @@ SOURCES = {
 def _passed(name: str, request: Request) -> Proposal:
     result = run_passes(request.instance, name)
     if result.order is None:
-        done = f" (completed: {', '.join(result.completed)})" if result.completed else ""
+        done = (
+            f" (completed: {', '.join(result.completed)})" if result.completed else ""
+        )
         raise HeuristicFailedError(f"{result.error}{done}")
     lowered = LoweredOverlap.of(request.instance, request.problem)
     return _run(request.instance, lowered, result.order)
@@ -68,7 +70,9 @@ def _listed(rule: str, request: Request) -> Proposal:
     instance, problem = request.instance, request.problem
     rank = ranked(LIST_RULES[rule][1](instance, problem), -tails(problem))
     rules = PriorityRule(rank, fillers(problem))
-    return plan_of_schedule(instance, generate_parallel(problem, rules, index_order(problem)))
+    return plan_of_schedule(
+        instance, generate_parallel(problem, rules, index_order(problem))
+    )
 
 
 OVERLAP_HEURISTICS = (
@@ -86,7 +90,10 @@ OVERLAP_HEURISTICS = (
     ),
     *(
         Heuristic(
-            f"two-stream-{rule}", f"list scheduling, {summary}", partial(_listed, rule), A_PROGRAM
+            f"two-stream-{rule}",
+            f"list scheduling, {summary}",
+            partial(_listed, rule),
+            A_PROGRAM,
         )
         for rule, (summary, _) in LIST_RULES.items()
     ),
@@ -94,7 +101,9 @@ OVERLAP_HEURISTICS = (
 """In the order of reports."""
 
 
-def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int]) -> Proposal:
+def plan_of_order(
+    instance: OverlapInstance, problem: Problem, order: list[int]
+) -> Proposal:
     """Run a program order.
 
     `instance`, `problem`: the program and its problem.
@@ -110,7 +119,9 @@ def plan_of_order(instance: OverlapInstance, problem: Problem, order: list[int])
     return _run(instance, LoweredOverlap.of(instance, problem), order)
 
 
-def _run(instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]) -> Proposal:
+def _run(
+    instance: OverlapInstance, lowered: LoweredOverlap, order: list[int]
+) -> Proposal:
     schedule, timed = run_order(instance, lowered, order)
     return Proposal(schedule, order=order, broken=broken_cap(instance, order, timed))
 

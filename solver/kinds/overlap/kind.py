@@ -54,7 +54,9 @@ class OverlapKind(Kind[OverlapInstance]):
 
     orders_are: ClassVar[str | None] = "program order"
 
-    def problem_of(self, instance: OverlapInstance, *, exact: bool, document: Any) -> Problem:
+    def problem_of(
+        self, instance: OverlapInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Lower a program; under contention with the durations of the order of a document."""
         problem = super().problem_of(instance, exact=exact, document=document)
         names = document.get("order") if isinstance(document, dict) else None
@@ -63,12 +65,18 @@ class OverlapKind(Kind[OverlapInstance]):
         order = positions(instance, names)
         if not is_valid_order(instance, order):
             return problem
-        return run_order(instance, LoweredOverlap.of(instance, problem), order)[0].problem
+        return run_order(instance, LoweredOverlap.of(instance, problem), order)[
+            0
+        ].problem
 
-    def claims_of(self, instance: OverlapInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims_of(
+        self, instance: OverlapInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the order of a schedule under contention, which its durations depend on."""
         order: list[int] = schedule.problem.choice.tolist()
-        return {"order": [instance.nodes[node].name for node in order]} if order else None
+        return (
+            {"order": [instance.nodes[node].name for node in order]} if order else None
+        )
 
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program."""
@@ -81,7 +89,10 @@ class OverlapKind(Kind[OverlapInstance]):
         return plan_of_schedule(instance, schedule)
 
     def follow(
-        self, instance: OverlapInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+        self,
+        instance: OverlapInstance,
+        problem: Problem,
+        orders: Sequence[Sequence[Any]],
     ) -> Proposal:
         """Run a program order, or time an order of ops per stream."""
         ops = op_numbers(problem, orders)
@@ -104,7 +115,11 @@ class OverlapKind(Kind[OverlapInstance]):
         return found.order if isinstance(found, OverlapResult | OverlapEntry) else None
 
     def refuted(
-        self, instance: OverlapInstance, problem: Problem, data: Any, schedule: Schedule | None
+        self,
+        instance: OverlapInstance,
+        problem: Problem,
+        data: Any,
+        schedule: Schedule | None,
     ) -> list[Violation]:
         """Return the claims of a document about its program order that do not hold."""
         return check_order(instance, problem, data, schedule)
@@ -128,7 +143,9 @@ def lower_bytes(turn: Turn) -> None:
     task, best = turn.task, turn.board.incumbent
     if best is None or best.order is None:
         return
-    least = least_bytes(task.instance, best.order, best.schedule.makespan, turn.limits())
+    least = least_bytes(
+        task.instance, best.order, best.schedule.makespan, turn.limits()
+    )
     task.least_bytes = float(least.lower)
     # Nobody improves the makespan any more: an order of the same makespan takes the place.
     run = run_order(task.instance, task.lowered, least.order)[0]
@@ -137,7 +154,9 @@ def lower_bytes(turn: Turn) -> None:
 
 BYTES = "live bytes"
 ORDERS = Step(PROGRAM_ORDERS, has_few_nodes, whole, search_orders)
-LEAST_BYTES = Step(BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True)
+LEAST_BYTES = Step(
+    BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True
+)
 
 
 class ProgramTask(ScheduleTask):
@@ -177,7 +196,9 @@ class ProgramTask(ScheduleTask):
             given, problem = plan.schedule, plan.schedule.problem
         known = self.known_schedule(given, problem)
         if not self.board.propose(known, START, order=order):
-            raise InputError("no program order of its schedule keeps the caps", field=START)
+            raise InputError(
+                "no program order of its schedule keeps the caps", field=START
+            )
 
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
@@ -251,7 +272,13 @@ class ContendedTask(ProgramTask):
     moves of single nodes.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = (BOUNDS, GREEDY, ALONE, CONTENDED, MOVING)
+    steps: ClassVar[tuple[Step | Steps, ...]] = (
+        BOUNDS,
+        GREEDY,
+        ALONE,
+        CONTENDED,
+        MOVING,
+    )
 
     @property
     def tick_error(self) -> int:

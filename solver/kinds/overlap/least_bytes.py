@@ -34,7 +34,10 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
     """
     problem = schedule.problem
     latest = schedule.makespan - problem.duration
-    windows = {op: np.array([[0, last]], dtype=np.int64) for op, last in enumerate(latest.tolist())}
+    windows = {
+        op: np.array([[0, last]], dtype=np.int64)
+        for op, last in enumerate(latest.tolist())
+    }
     early = replace(
         problem,
         objective=Objective.COMPLETION,
@@ -44,9 +47,12 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
     # Most searches take 0.1 s and 0.01 units; one that takes longer may end, as any schedule found
     # will do: the replay of its program order decides.
     seconds, units = (
-        math.inf if left is None else left for left in (limits.seconds, limits.deterministic)
+        math.inf if left is None else left
+        for left in (limits.seconds, limits.deterministic)
     )
-    within = replace(limits, seconds=min(10.0, seconds), deterministic=min(5.0, units), gap=0.0)
+    within = replace(
+        limits, seconds=min(10.0, seconds), deterministic=min(5.0, units), gap=0.0
+    )
     question = Question(0, Schedule(early, schedule.start))
     outcome = solve(ImpliedOrder(early), question, within)
     found = outcome.schedule
@@ -87,7 +93,9 @@ def least_bytes(
 
 
 class _LeastBytesSearch:
-    def __init__(self, instance: OverlapInstance, makespan: int, limits: SearchLimits) -> None:
+    def __init__(
+        self, instance: OverlapInstance, makespan: int, limits: SearchLimits
+    ) -> None:
         self.instance, self.makespan, self.limits = instance, makespan, limits
         self.began = time.monotonic()
         self.units_used = 0.0
@@ -118,7 +126,9 @@ class _LeastBytesSearch:
 
     def order_within(self, cap: int) -> list[int] | None:
         """Return an order that keeps a cap in units; None: impossible, empty: none found."""
-        limited = self.instance.model_copy(update={"max_live_bytes": self._capacity(cap)})
+        limited = self.instance.model_copy(
+            update={"max_live_bytes": self._capacity(cap)}
+        )
         problem = lower_overlap(limited)
         try:
             question = Question(0, upper=self.makespan)
@@ -132,7 +142,9 @@ class _LeastBytesSearch:
             return []
         return self._order_of(limited, outcome.schedule) or []
 
-    def _order_of(self, limited: OverlapInstance, schedule: Schedule) -> list[int] | None:
+    def _order_of(
+        self, limited: OverlapInstance, schedule: Schedule
+    ) -> list[int] | None:
         """Return a program order of a schedule, else of one without needless idle time."""
         lowered = LoweredOverlap.of(limited, schedule.problem)
         found = realised(limited, lowered, schedule)

@@ -79,13 +79,18 @@ class OverlapProgram:
     @cached_property
     def node_of(self) -> dict[str, int]:
         """Number of each node, by its name."""
-        return {self.instance.nodes[place].name: node for node, place in enumerate(self.places)}
+        return {
+            self.instance.nodes[place].name: node
+            for node, place in enumerate(self.places)
+        }
 
     @cached_property
     def data(self) -> list[list[int]]:
         """Direct dependencies of each node, without what only keeps an order."""
         numbers: list[int] = np.argsort(self.places).tolist()
-        return [[numbers[dep] for dep in self.instance.deps[place]] for place in self.places]
+        return [
+            [numbers[dep] for dep in self.instance.deps[place]] for place in self.places
+        ]
 
     @cached_property
     def matmul(self) -> list[bool]:

@@ -87,7 +87,8 @@ class _HidingScheduler:
         self.uses = [len(users) for users in memory.users]
         self.held = 0
         self.bytes = {
-            comm: memory.alloc[comm] + sum(memory.size[buffer] for buffer in memory.used[comm])
+            comm: memory.alloc[comm]
+            + sum(memory.size[buffer] for buffer in memory.used[comm])
             for comm in self.unstarted
         }
 

@@ -29,21 +29,27 @@ class PassMemory:
             # Inputs are allocated by the first node of all.
             maker = 0 if buffer.producer is None else at[buffer.producer]
             self.alloc[maker] += self.size[number]
-            users = set() if buffer.kept else {at[name] for name in buffer.users} or {maker}
+            users = (
+                set() if buffer.kept else {at[name] for name in buffer.users} or {maker}
+            )
             for user in users:
                 self.used[user].append(number)
             self.users.append(users)
             self.last.append(max(users, default=-1))
             if users:
                 self.free[max(users)] += self.size[number]
-        self.live: dict[int, int] = {}  # by node, just before a node frees what it used last
+        self.live: dict[
+            int, int
+        ] = {}  # by node, just before a node frees what it used last
         held = 0
         for node, (alloc, free) in enumerate(zip(self.alloc, self.free, strict=True)):
             self.live[node] = held + alloc
             held += alloc - free
         self.peak = max(self.live.values(), default=0)
 
-    def push_back(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
+    def push_back(
+        self, node: int, group: Sequence[int], peak: int, cap: Fraction
+    ) -> bool:
         """Move a node from before a group to behind it, if the peak allows it.
 
         `node`, `group`: the node, and the nodes behind it, in their order.
@@ -77,7 +83,9 @@ class PassMemory:
         self.live.update(live)
         return True
 
-    def pull_forward(self, node: int, group: Sequence[int], peak: int, cap: Fraction) -> bool:
+    def pull_forward(
+        self, node: int, group: Sequence[int], peak: int, cap: Fraction
+    ) -> bool:
         """Move a node from behind a group to before it, as `push_back` does.
 
         Returns: false where nothing has moved.

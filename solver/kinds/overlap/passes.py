@@ -72,7 +72,9 @@ def raise_comms(program: OverlapProgram) -> list[int]:
             held.append(node)
             continue
         # The queue holds descending places, all below those of collectives that left it.
-        users = (user for user in program.users[node] if program.kind[user] is NodeKind.COMM)
+        users = (
+            user for user in program.users[node] if program.kind[user] is NodeKind.COMM
+        )
         first = min(users, default=program.size)
         while held and held[0] >= first:
             backwards.append(held.popleft())
@@ -212,7 +214,9 @@ class _Listing:
         self.program = program
         first = program.first_collective() if raises else [0] * program.size
         is_wait = [kind is NodeKind.WAIT for kind in program.kind]
-        self.keys = [(first[i], int(sinks and is_wait[i]), i) for i in range(program.size)]
+        self.keys = [
+            (first[i], int(sinks and is_wait[i]), i) for i in range(program.size)
+        ]
         self.missing = [len(deps) for deps in program.deps]
         self.compute: list[_ListKey] = []
         self.others: list[_ListKey] = []
@@ -248,7 +252,10 @@ class _Listing:
 
 PASSES: dict[str, tuple[str, tuple[Pass, ...]]] = {
     "original": ("the program as it is", ()),
-    "sink-waits": ("Inductor's sink_waits: each wait down to its first user", (sink_waits,)),
+    "sink-waits": (
+        "Inductor's sink_waits: each wait down to its first user",
+        (sink_waits,),
+    ),
     "raise-comms": (
         "Inductor's raise_comms: each collective up to its last dependency",
         (raise_comms,),
@@ -266,7 +273,10 @@ PASSES: dict[str, tuple[str, tuple[Pass, ...]]] = {
         (sink_waits, raise_comms, reorder_compute_for_overlap),
     ),
     "inductor-list-sink": ("Inductor's list scheduling, waits last", (list_sink,)),
-    "inductor-list-raise": ("Inductor's list scheduling, collectives first", (list_raise,)),
+    "inductor-list-raise": (
+        "Inductor's list scheduling, collectives first",
+        (list_raise,),
+    ),
     "inductor-list-reorder": (
         "Inductor's list scheduling, both, kernels behind collectives",
         (list_reorder,),

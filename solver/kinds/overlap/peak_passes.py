@@ -88,7 +88,9 @@ def simple_overlap(program: OverlapProgram) -> list[int]:
                 break
             order[place - 1 : place + 1] = [comm, node]
             place -= 1
-    for wait in reversed([n for n in range(program.size) if program.kind[n] is NodeKind.WAIT]):
+    for wait in reversed(
+        [n for n in range(program.size) if program.kind[n] is NodeKind.WAIT]
+    ):
         place = order.index(wait)
         while place < program.size - 1:
             node = order[place + 1]

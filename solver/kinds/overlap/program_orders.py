@@ -15,7 +15,11 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.overlap.contention import ContendedStreams, Slowdown, lengths_alone
+from ppsolve.solver.kinds.overlap.contention import (
+    ContendedStreams,
+    Slowdown,
+    lengths_alone,
+)
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 from ppsolve.solver.kinds.overlap.realise import run_order, valid_run
 from ppsolve.solver.kinds.overlap.replay import last_uses
@@ -33,8 +37,14 @@ def has_few_nodes(turn: Turn) -> bool:
     """Apply to small programs whose schedules may be no orders: with caps, or under contention."""
     instance = turn.task.instance
     is_small = len(instance.nodes) <= turn.params.programs.order_nodes
-    is_capped = instance.max_live_bytes is not None or instance.max_in_flight is not None
-    return is_small and (is_capped or bool(instance.contention)) and has_time_to_search(turn)
+    is_capped = (
+        instance.max_live_bytes is not None or instance.max_in_flight is not None
+    )
+    return (
+        is_small
+        and (is_capped or bool(instance.contention))
+        and has_time_to_search(turn)
+    )
 
 
 def search_orders(turn: Turn) -> Outcome:
@@ -53,7 +63,9 @@ def search_orders(turn: Turn) -> Outcome:
     if is_complete and board.value is not None:
         board.raise_bound(board.value, PROGRAM_ORDERS)
     elif is_complete:
-        return Stop(StopReason.INFEASIBLE, "no program order keeps every cap (all were tried)")
+        return Stop(
+            StopReason.INFEASIBLE, "no program order keeps every cap (all were tried)"
+        )
     return None
 
 
@@ -72,7 +84,9 @@ class PlainStreams:
 
     def least_end(self, node: int) -> int:
         """Return when a node ends if it is the next one."""
-        ready = max((self.end[dep] for dep in self.search.instance.deps[node]), default=0)
+        ready = max(
+            (self.end[dep] for dep in self.search.instance.deps[node]), default=0
+        )
         stream = self.search.group[node] + 1
         return max(self.free[0], ready, self.free[stream]) + self.search.length[node]
 
@@ -92,7 +106,8 @@ class PlainStreams:
         """
         clock = self.free[0]
         times = (
-            (node, max(self.start[node], clock), max(end, clock)) for node, end in self.end.items()
+            (node, max(self.start[node], clock), max(end, clock))
+            for node, end in self.end.items()
         )
         ahead = sorted(time for time in times if max(time[1:]) > clock)
         return clock, tuple(max(end, clock) for end in self.free[1:]), tuple(ahead)
@@ -125,7 +140,9 @@ class OrderEnumeration:
         count = len(instance.nodes)
         self.length = self._lengths()
         self.group = [
-            instance.groups.index(instance.group_of(node)) if kind is NodeKind.COMM else -1
+            instance.groups.index(instance.group_of(node))
+            if kind is NodeKind.COMM
+            else -1
             for node, kind in enumerate(each.kind for each in instance.nodes)
         ]
         before = [set(deps) for deps in instance.deps]
@@ -149,7 +166,9 @@ class OrderEnumeration:
 
     def _lengths(self) -> list[Any]:
         """Return the length of each node in ticks."""
-        lengths: list[int] = self.lowered.problem.duration[: len(self.instance.nodes)].tolist()
+        lengths: list[int] = self.lowered.problem.duration[
+            : len(self.instance.nodes)
+        ].tolist()
         return lengths
 
     def _flights_beside(self, comm: int) -> list[tuple[int, int]]:
@@ -164,19 +183,27 @@ class OrderEnumeration:
     def _count_outputs(self) -> None:
         """Collect what outputs hold over time, where a cap counts them so."""
         instance = self.instance
-        self.counts_outputs = instance.max_live_bytes is not None and instance.buffers is None
+        self.counts_outputs = (
+            instance.max_live_bytes is not None and instance.buffers is None
+        )
         amounts, factor = as_integers(node.bytes for node in instance.nodes)
         most = instance.max_live_bytes
-        self.output_cap = math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        self.output_cap = (
+            math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        )
         uses = last_uses(instance)
-        self.outputs = [(node, uses[node], amount) for node, amount in enumerate(amounts) if amount]
+        self.outputs = [
+            (node, uses[node], amount) for node, amount in enumerate(amounts) if amount
+        ]
 
     def _count_bytes(self) -> None:
         instance, at = self.instance, self.instance.index_of
         buffers = instance.buffers or ()
         most = instance.max_live_bytes if buffers else None
         amounts, factor = as_integers(buffer.bytes for buffer in buffers)
-        self.cap = math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        self.cap = (
+            math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+        )
         self.initial = 0
         self.made = [0] * len(instance.nodes)
         self.freed: list[list[tuple[int, int]]] = [[] for _ in instance.nodes]
@@ -199,7 +226,9 @@ class OrderEnumeration:
             for which in groups
         ]
         self.looked = 0
-        return self.initial > self.cap or self._extend([], 0, self.initial, self._streams())
+        return self.initial > self.cap or self._extend(
+            [], 0, self.initial, self._streams()
+        )
 
     def _streams(self) -> Streams:
         groups = len(self.instance.groups)
@@ -212,7 +241,10 @@ class OrderEnumeration:
             return False
         if len(order) == len(self.length):
             makespan = streams.makespan()
-            if makespan < self.best and valid_run(self.instance, self.lowered, order) is not None:
+            if (
+                makespan < self.best
+                and valid_run(self.instance, self.lowered, order) is not None
+            ):
                 self.best, self.order = makespan, list(order)
             return True
         if not self._outputs_fit(streams) or self._is_known(done, streams):
@@ -230,14 +262,16 @@ class OrderEnumeration:
                 or end - self.length[node] + self.tail[node] >= self.best
             ):
                 continue
-            freed = sum(amount for mask, amount in self.freed[node] if mask & after == mask)
+            freed = sum(
+                amount for mask, amount in self.freed[node] if mask & after == mask
+            )
             following = streams.copy()
             following.run(node)
             self.left[self.group[node] + 1] -= self.length[node]
             ends = zip(following.free, self.left, strict=False)
-            is_complete = any(end + left >= self.best for end, left in ends) or self._extend(
-                [*order, node], after, peak - freed, following
-            )
+            is_complete = any(
+                end + left >= self.best for end, left in ends
+            ) or self._extend([*order, node], after, peak - freed, following)
             self.left[self.group[node] + 1] += self.length[node]
             if not is_complete:
                 return False
@@ -248,7 +282,10 @@ class OrderEnumeration:
         cap, others = self.flights.get(node, (None, []))
         if cap is None:
             return False
-        return sum(after & launch > 0 and not after & wait for launch, wait in others) > cap
+        return (
+            sum(after & launch > 0 and not after & wait for launch, wait in others)
+            > cap
+        )
 
     def _outputs_fit(self, streams: Streams) -> bool:
         """Whether outputs keep their cap at all times before the end of the compute stream.
@@ -264,7 +301,8 @@ class OrderEnumeration:
             if start.get(node, clock) < clock
         ]
         return all(
-            sum(amount for begin, until, amount in held if begin <= time < until) <= self.output_cap
+            sum(amount for begin, until, amount in held if begin <= time < until)
+            <= self.output_cap
             for time, _, _ in held
         )
 
@@ -274,13 +312,18 @@ class OrderEnumeration:
         open_ends = [
             streams.end[node]
             for node in range(len(self.length))
-            if done >> node & 1 and any(not done >> user & 1 for user in self.users[node])
+            if done >> node & 1
+            and any(not done >> user & 1 for user in self.users[node])
         ]
         state = (*streams.free, *open_ends)
         known = self.seen[done]
-        if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in known):
+        if any(
+            all(a <= b for a, b in zip(other, state, strict=True)) for other in known
+        ):
             return True
-        known[:] = [o for o in known if not all(a <= b for a, b in zip(state, o, strict=True))]
+        known[:] = [
+            o for o in known if not all(a <= b for a, b in zip(state, o, strict=True))
+        ]
         known.append(state)
         return False
 
@@ -330,7 +373,9 @@ def _moved(order: list[int], before: list[int], rng: np.random.Generator) -> lis
     """Return an order with one node somewhere between what it needs and what needs it."""
     turn = int(rng.integers(len(order)))
     node = order[turn]
-    first = next((at for at in range(turn, 0, -1) if before[node] >> order[at - 1] & 1), 0)
+    first = next(
+        (at for at in range(turn, 0, -1) if before[node] >> order[at - 1] & 1), 0
+    )
     users = (at for at in range(turn + 1, len(order)) if before[order[at]] >> node & 1)
     last = next(users, len(order)) - 1
     tried = order[:turn] + order[turn + 1 :]

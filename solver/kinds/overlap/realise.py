@@ -60,7 +60,9 @@ def valid_run(
     return None if broken else run
 
 
-def broken_cap(instance: OverlapInstance, order: list[int], timed: Replay) -> str | None:
+def broken_cap(
+    instance: OverlapInstance, order: list[int], timed: Replay
+) -> str | None:
     """Describe a cap on collectives in flight, or on bytes of buffers, that an order breaks.
 
     `instance`, `order`, `timed`: the program with its caps, an order of it, and the
@@ -92,7 +94,12 @@ class _ProgramEmitter:
     """
 
     def __init__(
-        self, instance: OverlapInstance, lowered: LoweredOverlap, schedule: Schedule, *, late: bool
+        self,
+        instance: OverlapInstance,
+        lowered: LoweredOverlap,
+        schedule: Schedule,
+        *,
+        late: bool,
     ) -> None:
         self.instance = instance
         self.late = late
@@ -139,7 +146,9 @@ class _ProgramEmitter:
         return self.order
 
     def _is_queued(self, node: int) -> bool:
-        return self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
+        return (
+            self.instance.nodes[node].kind is not NodeKind.WAIT or node in self.points
+        )
 
     def _before(self) -> list[list[int]]:
         """Return the nodes to emit before each queued node, plain waits looked through."""
@@ -161,7 +170,8 @@ class _ProgramEmitter:
             for first, second in pairwise(own):
                 before[second].add(first)
         return [
-            sorted(earlier) if self._is_queued(node) else [] for node, earlier in enumerate(before)
+            sorted(earlier) if self._is_queued(node) else []
+            for node, earlier in enumerate(before)
         ]
 
     def _key(self, node: int) -> _Key:
@@ -179,7 +189,9 @@ class _ProgramEmitter:
     def _latest_launch(self, node: int) -> int:
         """Return the start of the kernel that runs when a collective starts, else that start."""
         time = self.start[node]
-        place = bisect_left(self.kernels, time, key=lambda kernel: self.start[kernel]) - 1
+        place = (
+            bisect_left(self.kernels, time, key=lambda kernel: self.start[kernel]) - 1
+        )
         if place >= 0 and self.end[self.kernels[place]] > time:
             return self.start[self.kernels[place]]
         return time
@@ -193,7 +205,11 @@ class _ProgramEmitter:
         found: list[int] = []
         for dep in self.instance.deps[node]:
             self._add_wait(dep, found)
-        if self.late and self.instance.nodes[node].kind is NodeKind.COMPUTE and self.length[node]:
+        if (
+            self.late
+            and self.instance.nodes[node].kind is NodeKind.COMPUTE
+            and self.length[node]
+        ):
             for other in self.ending.get(self.start[node], ()):
                 wait = self.instance.wait_of[other]
                 if all(self.emitted[dep] for dep in self.instance.deps[wait]):

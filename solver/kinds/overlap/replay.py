@@ -26,7 +26,9 @@ class Replay:
     end: IntArray
     makespan: int
     exposed_wait: int  # sum of the lengths of all waits
-    in_flight: dict[str, int]  # most collectives of each group between their place and their wait's
+    in_flight: dict[
+        str, int
+    ]  # most collectives of each group between their place and their wait's
     is_exact: bool = True  # no time was rounded up to a tick
 
 
@@ -38,7 +40,9 @@ class LiveBytes(NamedTuple):
     peak: Fraction
 
 
-def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]) -> Replay:
+def replay(
+    instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]
+) -> Replay:
     """Time a program order on a compute stream and one comm stream per group.
 
     Compute nodes and waits run in order on the compute stream, after their dependencies. A
@@ -55,7 +59,9 @@ def replay(instance: OverlapInstance, order: Sequence[int], durations: Sequence[
     """
     times = contended_times if instance.contention else _times
     exact = times(instance, order, durations)
-    start, end = (np.array([ceil(time) for time in part], dtype=np.int64) for part in exact)
+    start, end = (
+        np.array([ceil(time) for time in part], dtype=np.int64) for part in exact
+    )
     waits = instance.of_kind(NodeKind.WAIT)
     return Replay(
         start=start,
@@ -122,14 +128,19 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
     )
 
 
-def broken_dependency(instance: OverlapInstance, order: Sequence[int]) -> tuple[int, int] | None:
+def broken_dependency(
+    instance: OverlapInstance, order: Sequence[int]
+) -> tuple[int, int] | None:
     """Return the first node of an order that comes before one of its dependencies.
 
     Returns: the node and that dependency; None if the order is valid.
     """
     place: list[int] = np.argsort(order).tolist()
     late = (
-        (node, dep) for node in order for dep in instance.deps[node] if place[dep] > place[node]
+        (node, dep)
+        for node in order
+        for dep in instance.deps[node]
+        if place[dep] > place[node]
     )
     turned = ((node, dep) for dep, node in instance.orders if place[dep] > place[node])
     return next(chain(late, turned), None)
@@ -151,7 +162,9 @@ def last_uses(instance: OverlapInstance) -> list[list[int]]:
     ]
 
 
-def bytes_of_order(instance: OverlapInstance, order: Sequence[int], timed: Replay) -> LiveBytes:
+def bytes_of_order(
+    instance: OverlapInstance, order: Sequence[int], timed: Replay
+) -> LiveBytes:
     """Return the bytes that a program order holds, over time.
 
     Where the instance has buffers they are counted along the order, as
@@ -196,7 +209,9 @@ def bytes_of_order(instance: OverlapInstance, order: Sequence[int], timed: Repla
 
 
 def live_bytes(
-    instance: OverlapInstance, start: Sequence[int] | IntArray, end: Sequence[int] | IntArray
+    instance: OverlapInstance,
+    start: Sequence[int] | IntArray,
+    end: Sequence[int] | IntArray,
 ) -> LiveBytes:
     """Return the bytes of all outputs that are held, over time.
 

@@ -28,7 +28,9 @@ from ppsolve.solver.kinds.overlap.replay import Replay, bytes_of_order, is_valid
 class ProgramReport:
     """Figures of a program order, run on its streams."""
 
-    def __init__(self, instance: OverlapInstance, problem: Problem, order: list[int]) -> None:
+    def __init__(
+        self, instance: OverlapInstance, problem: Problem, order: list[int]
+    ) -> None:
         self.instance, self.order = instance, order
         self.scale = problem.scale
         lowered = LoweredOverlap.of(instance, problem)
@@ -67,7 +69,9 @@ class ProgramReport:
             if kind is not NodeKind.COMM:
                 clock = max(clock, int(self.replay.end[node]))
             if kind is not NodeKind.COMPUTE:
-                changes[clock] = changes.get(clock, 0) + (1 if kind is NodeKind.COMM else -1)
+                changes[clock] = changes.get(clock, 0) + (
+                    1 if kind is NodeKind.COMM else -1
+                )
         count, curve = 0, []
         for at, change in sorted(changes.items()):
             count += change
@@ -77,7 +81,11 @@ class ProgramReport:
 
     def _exposed(self) -> list[ExposedCollective]:
         lengths = self.replay.end - self.replay.start
-        held = [(int(lengths[w]), w) for w in self.instance.of_kind(NodeKind.WAIT) if lengths[w]]
+        held = [
+            (int(lengths[w]), w)
+            for w in self.instance.of_kind(NodeKind.WAIT)
+            if lengths[w]
+        ]
         causes = NodeCauses(self.instance, self.order, self.replay)
         found = []
         held.sort(key=lambda item: (-item[0], item[1]))
@@ -97,7 +105,9 @@ class ProgramReport:
 class NodeCauses:
     """The node that holds back each node of a program order: it ends where the other starts."""
 
-    def __init__(self, instance: OverlapInstance, order: Sequence[int], replay: Replay) -> None:
+    def __init__(
+        self, instance: OverlapInstance, order: Sequence[int], replay: Replay
+    ) -> None:
         self.instance, self.replay = instance, replay
         self.stream_before = instance.previous_along(order)
         self.launched_after: dict[int, int] = {}
@@ -146,7 +156,9 @@ def check_order(
         return []
     order = positions(instance, names)
     found = list(_wrong(instance, problem, order, schedule))
-    return found or list(_claims(data, ProgramReport(instance, problem, order).figures()))
+    return found or list(
+        _claims(data, ProgramReport(instance, problem, order).figures())
+    )
 
 
 def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
@@ -178,7 +190,9 @@ def positions(instance: OverlapInstance, names: Any) -> list[int]:
     return found
 
 
-def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> Iterator[Violation]:
+def _moved(
+    instance: OverlapInstance, again: Schedule, schedule: Schedule
+) -> Iterator[Violation]:
     running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
     ops = np.array(sorted(running), dtype=np.int64)
     moved = ops[again.start[ops] != schedule.start[ops]]
@@ -192,7 +206,10 @@ def _moved(instance: OverlapInstance, again: Schedule, schedule: Schedule) -> It
 
 
 def _wrong(
-    instance: OverlapInstance, problem: Problem, order: list[int], schedule: Schedule | None
+    instance: OverlapInstance,
+    problem: Problem,
+    order: list[int],
+    schedule: Schedule | None,
 ) -> Iterator[Violation]:
     if len(order) != len(instance.nodes) or not is_valid_order(instance, order):
         yield Violation(
@@ -217,4 +234,6 @@ def _wrong(
         yield from _moved(instance, again, schedule)
     if schedule is not None and not check_schedule(problem, schedule):
         for violation in check_schedule(problem, again):
-            yield Violation("order", f"as the order runs, {violation.message}", violation.ops)
+            yield Violation(
+                "order", f"as the order runs, {violation.message}", violation.ops
+            )

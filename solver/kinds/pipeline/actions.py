@@ -55,7 +55,9 @@ class Order:
                 actions += step
             else:
                 actions.append(step)
-        stages, kinds, microbatches = zip(*actions, strict=True) if actions else ((), (), ())
+        stages, kinds, microbatches = (
+            zip(*actions, strict=True) if actions else ((), (), ())
+        )
         columns = (stages, map(COMPUTE_KINDS.index, kinds), microbatches, overlaps)
         return cls(*(np.array(list(column), dtype=np.int64) for column in columns))
 
@@ -111,7 +113,9 @@ def action_strings(orders: Sequence[Order]) -> Deferred[list[str]]:
     return Deferred(lambda: [list(map(str, order)) for order in orders])
 
 
-def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -> Schedule:
+def schedule_actions(
+    problem: Problem, orders: Sequence[Order], *edges: Edges
+) -> Schedule:
     """Time the orders of all devices.
 
     A full backward on a problem whose backward is split is I, then W; the previous stage's
@@ -129,8 +133,12 @@ def schedule_actions(problem: Problem, orders: Sequence[Order], *edges: Edges) -
 class Chains:
     """Orders of actions as op numbers; the same for pipelines that differ in times alone."""
 
-    ops: list[IntArray]  # list of int64[...]: ops of each device, in the order in which they run
-    inputs: IntArray  # int64[...]: the halves of each full backward that the problem splits
+    ops: list[
+        IntArray
+    ]  # list of int64[...]: ops of each device, in the order in which they run
+    inputs: (
+        IntArray  # int64[...]: the halves of each full backward that the problem splits
+    )
     weights: IntArray
 
     def timed(self, problem: Problem, *edges: Edges) -> Schedule:
@@ -141,7 +149,9 @@ class Chains:
         """
         fused = gradient_after_weight(problem, self.inputs, self.weights)
         tails = _after_order(problem, self.ops)
-        extra = [np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)]
+        extra = [
+            np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)
+        ]
         return time_orders(problem, self.ops, (extra[0], extra[1], extra[2]))
 
     def overfills(self, problem: Problem) -> bool:
@@ -159,7 +169,9 @@ class Chains:
 def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
     every = np.concatenate([pool.acquire_op, pool.release_op])
     device = problem.device[every]
-    decided = (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
+    decided = (
+        (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
+    )
     if not len(every) or not decided.all():
         return False
     amounts, unit = whole_units(pool.amounts, len(every) + 1)
@@ -200,12 +212,16 @@ def _known_ops(grids: IntArray, order: Order) -> IntArray:
     return ops
 
 
-def _refusal(problem: Problem, device: int, order: Order, ops: IntArray, place: int) -> InputError:
+def _refusal(
+    problem: Problem, device: int, order: Order, ops: IntArray, place: int
+) -> InputError:
     action = list(order)[place]
     if ops[place] == FREE:
         return InputError(f'expected an action of this instance, got "{action}"')
     own = problem.device[ops[place]]
-    return InputError(f'"{action}" is in the order of device {device}, its device is {own}')
+    return InputError(
+        f'"{action}" is in the order of device {device}, its device is {own}'
+    )
 
 
 def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
@@ -234,11 +250,15 @@ def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
         if len(listed):
             names = ", ".join(problem.op_names(listed[:5]))
             more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-            raise InputError(f"expected every op once in the orders, {names}{more} is there {what}")
+            raise InputError(
+                f"expected every op once in the orders, {names}{more} is there {what}"
+            )
 
 
 def gradient_after_weight(
-    problem: Problem, inputs: Sequence[int] | IntArray, weights: Sequence[int] | IntArray
+    problem: Problem,
+    inputs: Sequence[int] | IntArray,
+    weights: Sequence[int] | IntArray,
 ) -> Edges:
     """Return the precedences that make split backwards behave as fused ones.
 
@@ -281,7 +301,12 @@ def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     is_forward = problem.kind_mask("F")[chosen]
     stage = np.where(is_forward, problem.stage[chosen], -problem.stage[chosen])
     passing = (chosen, stage, ~is_forward, problem.kind_mask("W")[chosen])
-    keys = (*passing, schedule.end[chosen], schedule.start[chosen], problem.device[chosen])
+    keys = (
+        *passing,
+        schedule.end[chosen],
+        schedule.start[chosen],
+        problem.device[chosen],
+    )
     ranked = chosen[np.lexsort(keys)]
     numbers = np.arange(len(problem.span_resources) + 1)
     cuts = np.searchsorted(problem.device[ranked], numbers).tolist()
@@ -299,8 +324,12 @@ def orders_of(schedule: Schedule) -> list[Order]:
     """Return the order of each device of a pipeline schedule, by start; blocks are pairs."""
     problem = schedule.problem
     if problem.joined:
-        return [Order.of(_steps_of(problem, ops)) for ops in _ordered_compute_ops(schedule)]
-    place = _places("".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds))
+        return [
+            Order.of(_steps_of(problem, ops)) for ops in _ordered_compute_ops(schedule)
+        ]
+    place = _places(
+        "".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds)
+    )
     return [
         Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])
         for ops in _ordered_compute_ops(schedule)

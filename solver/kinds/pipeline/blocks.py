@@ -37,9 +37,12 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
     number_of = {option.ops: number for number, option in enumerate(known.options)}
     steps = (step for order in orders for step in order if isinstance(step, Overlap))
     pairs = [
-        (forward[first[::2]], *(grid[second[::2]] for grid in backward)) for first, second in steps
+        (forward[first[::2]], *(grid[second[::2]] for grid in backward))
+        for first, second in steps
     ]
-    choice = np.array(sorted(number_of[pair] for pair in pairs if pair in number_of), np.int64)
+    choice = np.array(
+        sorted(number_of[pair] for pair in pairs if pair in number_of), np.int64
+    )
     problem, place = known.problem(choice), known.places(choice)
     covered = [op for number in choice.tolist() for op in known.options[number].ops]
     apart = ~np.isin(chains.inputs, covered)
@@ -75,5 +78,7 @@ def with_program_files(data: dict[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(program, str) and Path(program).name != program:
             text = "expected a program, or the name of a file in the same folder"
             raise InputError(text, field=f"overlap.{PROGRAMS}.{name}")
-        read[name] = read_json(folder / program) if isinstance(program, str) else program
+        read[name] = (
+            read_json(folder / program) if isinstance(program, str) else program
+        )
     return {**data, "overlap": {**blocks, PROGRAMS: read}}

@@ -38,7 +38,9 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
             return heuristic.propose(request)
         plain = instance.model_copy(update={"fillers": (), "steps": 1})
         problem = lower_pipeline(plain, scale=request.problem.scale)
-        step: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
+        step: Proposal = heuristic.propose(
+            replace(request, instance=plain, problem=problem)
+        )
         fillers = device_choices(instance, request.problem)
         schedule = fill_bubbles(fillers, step.schedule)
         return replace(step, schedule=schedule, orders=None)
@@ -75,14 +77,21 @@ def _copies(problem: Problem, step: Problem) -> list[IntArray]:
     # The ops of each step of a problem, in the order of those of one step.
     ops = np.flatnonzero(~problem.kind_mask(FILLER_KIND, STEP_KIND))
     number = dict(zip(_keys(problem, ops), ops.tolist(), strict=True))
-    keys, every = _keys(step, np.arange(step.num_ops)), range(int(problem.step.max()) + 1)
-    return [np.array([number[*key[:2], k] for key in keys], dtype=np.int64) for k in every]
+    keys, every = (
+        _keys(step, np.arange(step.num_ops)),
+        range(int(problem.step.max()) + 1),
+    )
+    return [
+        np.array([number[*key[:2], k] for key in keys], dtype=np.int64) for k in every
+    ]
 
 
 def _keys(problem: Problem, ops: IntArray) -> list[tuple[OpKey, int, int]]:
     # With the piece and the step.
     absent = np.full(problem.num_ops, FREE)
-    columns = (column if len(column) else absent for column in (problem.piece, problem.step))
+    columns = (
+        column if len(column) else absent for column in (problem.piece, problem.step)
+    )
     rows = (column[ops].tolist() for column in columns)
     return list(zip(problem.op_keys(ops), *rows, strict=True))
 

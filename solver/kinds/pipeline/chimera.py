@@ -7,7 +7,11 @@ import numpy as np
 from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.heuristics.list_scheduling import PriorityRule, generate_parallel, ranked
+from ppsolve.solver.heuristics.list_scheduling import (
+    PriorityRule,
+    generate_parallel,
+    ranked,
+)
 from ppsolve.solver.kinds.pipeline.actions import (
     FULL,
     INPUT,
@@ -47,7 +51,9 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
     ]
     edges = [chain_edges(chains)]
     if BACKWARD_INPUT in problem.kinds:
-        inputs, weights = (problem.grid(kind).ravel() for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT))
+        inputs, weights = (
+            problem.grid(kind).ravel() for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT)
+        )
         edges.append(gradient_after_weight(problem, inputs, weights))
     merged = generate_parallel(problem, _rule(problem), *edges, with_memory=False)
     return [_with_full_backwards(order) for order in orders_of(merged)]
@@ -59,9 +65,13 @@ def _ops(problem: Problem, grids: IntArray, order: Order, offset: int) -> IntArr
 
 
 def _rule(problem: Problem) -> PriorityRule:
-    preference = np.array([_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64)
+    preference = np.array(
+        [_PREFERENCE.get(kind, 0) for kind in problem.kinds], dtype=np.int64
+    )
     rank = ranked(preference[problem.kind])
-    return PriorityRule(rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True)
+    return PriorityRule(
+        rank, np.zeros(problem.num_ops, dtype=np.bool_), first_come=True
+    )
 
 
 def _with_full_backwards(order: Order) -> Order:

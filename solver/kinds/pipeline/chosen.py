@@ -46,11 +46,15 @@ class ChoiceTask(ScheduleTask):
         """Why choices and orders have no joint model, None where they have one."""
         return None
 
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+    def search_below(
+        self, analytic: int, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
         if self.obstacle_to_joint is not None:
             # A schedule of the relaxed problem is none of a choice.
-            return replace(super().search_below(analytic, claimed, limits), schedule=None)
+            return replace(
+                super().search_below(analytic, claimed, limits), schedule=None
+            )
         from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
 
         model = self.joint_model(0, None if claimed is None else claimed - 1)
@@ -72,7 +76,9 @@ def solve_jointly(turn: Turn) -> StopReason | None:
     if answer.infeasible:
         board.is_refuted = board.schedule is None
         if board.schedule is not None:
-            raise WrongScheduleError("cp-sat calls an instance infeasible that has a schedule")
+            raise WrongScheduleError(
+                "cp-sat calls an instance infeasible that has a schedule"
+            )
         return StopReason.INFEASIBLE
     board.units += answer.deterministic_time
     return answer.stop_reason
@@ -83,7 +89,9 @@ def has_best_choice(turn: Turn) -> bool:
     return has_time_to_search(turn) and turn.board.schedule is not None
 
 
-def valid_lists(problem: Problem, rules: Iterable[PriorityRule]) -> Iterator[tuple[int, Schedule]]:
+def valid_lists(
+    problem: Problem, rules: Iterable[PriorityRule]
+) -> Iterator[tuple[int, Schedule]]:
     """Yield the list schedules of a choice that break no rule.
 
     `problem`: the problem of the choice.

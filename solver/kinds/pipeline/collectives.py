@@ -71,7 +71,9 @@ def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times
             for stage in range(instance.num_stages):
                 row = row_of(times.by_kind()[kind], stage)
                 more = sum(time for time in inside.times(stage) if time is not None)
-                rows.append(tuple(one + more for one in row) if len(row) > 1 else row[0] + more)
+                rows.append(
+                    tuple(one + more for one in row) if len(row) > 1 else row[0] + more
+                )
             longer[TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
 
@@ -87,15 +89,24 @@ def add_collectives(
         allows.
     """
     keys = problem.op_keys(np.arange(problem.num_ops))
-    ran = plain.problem.op_keys(np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start)))
+    ran = plain.problem.op_keys(
+        np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start))
+    )
     place = {key: number for number, key in enumerate(ran)}
     chains = [
-        np.array(sorted(problem.ops_by_resource[stream], key=lambda op: place[keys[op]]), np.int64)
+        np.array(
+            sorted(problem.ops_by_resource[stream], key=lambda op: place[keys[op]]),
+            np.int64,
+        )
         for stream in problem.span_resources.tolist()
     ]
     # The last op of each: the last piece, or the collective behind it.
     last = {
-        (OP_KIND_OF.get(keys[op].kind, keys[op].kind), keys[op].stage, keys[op].microbatch): int(op)
+        (
+            OP_KIND_OF.get(keys[op].kind, keys[op].kind),
+            keys[op].stage,
+            keys[op].microbatch,
+        ): int(op)
         for op in np.argsort(Dag.of(problem).level)
     }
     inputs, weights = (
@@ -140,10 +151,14 @@ def with_collectives(heuristic: Heuristic) -> Heuristic:
             return heuristic.propose(request)
         plain = without_collectives(instance)
         problem = lower_pipeline(plain)
-        order: Proposal = heuristic.propose(replace(request, instance=plain, problem=problem))
+        order: Proposal = heuristic.propose(
+            replace(request, instance=plain, problem=problem)
+        )
         steps = " ".join(step for row in order.orders or () for step in row)
         pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
         fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
-        return replace(order, schedule=add_collectives(request.problem, order.schedule, fused))
+        return replace(
+            order, schedule=add_collectives(request.problem, order.schedule, fused)
+        )
 
     return replace(heuristic, propose=propose)

@@ -70,7 +70,9 @@ class Overlap(NamedTuple):
 
     def renumbered(self, number: Numbers) -> Overlap:
         """Return the pair of the micro-batches that have these numbers elsewhere."""
-        return Overlap(self.forward.renumbered(number), self.backward.renumbered(number))
+        return Overlap(
+            self.forward.renumbered(number), self.backward.renumbered(number)
+        )
 
 
 class Communication(NamedTuple):
@@ -159,7 +161,9 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
         place.
     """
     if not orders:
-        raise InputError("expected the actions of each rank, there are none", field="orders")
+        raise InputError(
+            "expected the actions of each rank, there are none", field="orders"
+        )
     rows = []
     for rank, texts in enumerate(orders):
         row: list[ComputeStep] = []
@@ -168,7 +172,9 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
             with errors_about(where):
                 step = parse_step(text) if isinstance(text, str) else None
             if step is None or isinstance(step, Communication):
-                raise InputError(f"expected a compute action, got {describe(text)}", field=where)
+                raise InputError(
+                    f"expected a compute action, got {describe(text)}", field=where
+                )
             row.append(step)
         rows.append(tuple(row))
     return tuple(rows)

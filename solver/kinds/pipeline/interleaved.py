@@ -10,7 +10,12 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.solver.kinds.pipeline.actions import FULL, Order
-from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+)
 
 
 def _torch_group_size(num_devices: int, num_microbatches: int) -> int:
@@ -24,7 +29,9 @@ def _torch_group_size(num_devices: int, num_microbatches: int) -> int:
     return num_microbatches // rounds
 
 
-def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: int) -> IntArray:
+def _chunks_in_order(
+    chunks: Sequence[int], num_microbatches: int, group_size: int
+) -> IntArray:
     numbers = np.asarray(chunks, dtype=np.int64)
     sizes = [
         min(group_size, num_microbatches - first)
@@ -33,13 +40,21 @@ def _chunks_in_order(chunks: Sequence[int], num_microbatches: int, group_size: i
     return np.concatenate([np.repeat(numbers, size) for size in sizes])
 
 
-def _merged(device: int, num_devices: int, *streams: tuple[str, IntArray, int]) -> Order:
+def _merged(
+    device: int, num_devices: int, *streams: tuple[str, IntArray, int]
+) -> Order:
     # Streams have a kind, the chunks of its ops and the turn of the first; each runs one op a turn.
     chunks = np.concatenate([chunk for _, chunk, _ in streams])
-    turns = np.concatenate([first + np.arange(len(chunk)) for _, chunk, first in streams])
-    kinds = np.repeat([kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams])
+    turns = np.concatenate(
+        [first + np.arange(len(chunk)) for _, chunk, first in streams]
+    )
+    kinds = np.repeat(
+        [kind for kind, _, _ in streams], [len(chunk) for _, chunk, _ in streams]
+    )
     order = np.argsort(turns, kind="stable")
-    return Order.by_index(chunks[order] * num_devices + device, "".join(kinds[order].tolist()))
+    return Order.by_index(
+        chunks[order] * num_devices + device, "".join(kinds[order].tolist())
+    )
 
 
 def interleaved_1f1b(
@@ -81,12 +96,16 @@ def interleaved_1f1b(
         streams = (FORWARD, forwards, 0), (BACKWARD, backwards, warmup)
         order = _merged(device, num_devices, *streams)
         if combined:
-            order = replace(order, overlaps=warmup + 2 * np.arange(len(forwards) - warmup))
+            order = replace(
+                order, overlaps=warmup + 2 * np.arange(len(forwards) - warmup)
+            )
         orders.append(order)
     return orders
 
 
-def looped_bfs(stages_of_devices: Sequence[Sequence[int]], num_microbatches: int) -> list[Order]:
+def looped_bfs(
+    stages_of_devices: Sequence[Sequence[int]], num_microbatches: int
+) -> list[Order]:
     """Return breadth-first looping (Lamy-Poirier 2023), one order per device.
 
     Chunks ascending, all forwards; then chunks and micro-batches descending, all backwards.
@@ -122,7 +141,9 @@ def interleaved_zero_bubble(
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
     for device in range(num_devices):
-        warmup = min((num_chunks - 1) * size + (num_devices - 1 - device), len(forwards))
+        warmup = min(
+            (num_chunks - 1) * size + (num_devices - 1 - device), len(forwards)
+        )
         streams = (
             (FORWARD, forwards, 0),
             (BACKWARD_INPUT, backwards, warmup),

@@ -18,11 +18,20 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicOutcome,
+    Proposal,
+    Request,
+)
 from ppsolve.solver.kinds.inner import InnerInstances
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.narrowing import Narrowing
-from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.actions import (
+    Order,
+    action_strings,
+    schedule_actions,
+)
 from ppsolve.solver.kinds.pipeline.blocks import with_program_files
 from ppsolve.solver.kinds.pipeline.bubbles import with_fillers
 from ppsolve.solver.kinds.pipeline.collectives import (
@@ -71,7 +80,9 @@ class PipelineKind(Kind[PipelineInstance]):
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a pipeline: those of its part, and none of other parts."""
         part = part_of(instance)
-        others = {one.name for other in PARTS if other is not part for one in other.heuristics}
+        others = {
+            one.name for other in PARTS if other is not part for one in other.heuristics
+        }
         return tuple(
             one
             for one in super().heuristics_of(instance)
@@ -83,7 +94,9 @@ class PipelineKind(Kind[PipelineInstance]):
         reason = part_of(instance).obstacle(heuristic, instance)
         return reason or super().obstacle(heuristic, instance)
 
-    def problem_of(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem_of(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Lower a pipeline with the choice that a document claims.
 
         For a document that claims a runtime ranks run one op after the other.
@@ -92,13 +105,19 @@ class PipelineKind(Kind[PipelineInstance]):
         return part_of(instance).problem(instance, exact=exact, document=document)
 
     def refuted(
-        self, instance: PipelineInstance, problem: Problem, data: Any, schedule: Schedule | None
+        self,
+        instance: PipelineInstance,
+        problem: Problem,
+        data: Any,
+        schedule: Schedule | None,
     ) -> list[Violation]:
         """Return the claim of a choice or of a runtime that is none."""
         instance = as_claimed(instance, data)
         return part_of(instance).violations(instance, data, schedule)
 
-    def claims_of(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims_of(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the choice of a schedule, of what the pipeline leaves open."""
         return part_of(instance).claims(instance, schedule)
 
@@ -119,14 +138,18 @@ class PipelineKind(Kind[PipelineInstance]):
         """Return the task of solving a pipeline."""
         return part_of(instance).task(self, instance, exact=exact)
 
-    def claimed_task(self, instance: PipelineInstance, data: Any, *, exact: bool) -> Task:
+    def claimed_task(
+        self, instance: PipelineInstance, data: Any, *, exact: bool
+    ) -> Task:
         """Return the task that a result is of: for the runtime that it claims, if any."""
         family = claimed_runtime(instance, data)
         if family is None:
             return self.task(instance, exact=exact)
         return task_for(self, instance, family, exact=exact)
 
-    def for_runtime(self, instance: PipelineInstance, runtime: str, *, exact: bool) -> Narrowing:
+    def for_runtime(
+        self, instance: PipelineInstance, runtime: str, *, exact: bool
+    ) -> Narrowing:
         """Return a pipeline for a runtime, which may refuse it."""
         return RuntimeNarrowing(self, instance, runtime, exact=exact)
 
@@ -143,14 +166,21 @@ class PipelineKind(Kind[PipelineInstance]):
         if heuristic.is_own:
             return proposal
         apart = without_crossings(proposal.schedule)
-        return proposal if apart is proposal.schedule else replace(proposal, schedule=apart)
+        return (
+            proposal
+            if apart is proposal.schedule
+            else replace(proposal, schedule=apart)
+        )
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""
         return Proposal(schedule, orders_of_one_step(instance, schedule))
 
     def follow(
-        self, instance: PipelineInstance, problem: Problem, orders: Sequence[Sequence[Any]]
+        self,
+        instance: PipelineInstance,
+        problem: Problem,
+        orders: Sequence[Sequence[Any]],
     ) -> Proposal:
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):

@@ -31,19 +31,28 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.collectives import with_collectives
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import DYNAPIPE, EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
-from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, ONE_PIPE, PUBLISHED, UNEQUAL
+from ppsolve.solver.kinds.pipeline.published import (
+    A_PIPELINE,
+    ONE_PIPE,
+    PUBLISHED,
+    UNEQUAL,
+)
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import time_orders
 
 PATTERNS = tuple(
-    heuristic for heuristic in (*PUBLISHED, *EVENT_DRIVEN) if ONE_PIPE in heuristic.requirements
+    heuristic
+    for heuristic in (*PUBLISHED, *EVENT_DRIVEN)
+    if ONE_PIPE in heuristic.requirements
 )
 """Published schedules of one pipe, under which micro-batches may take any order."""
 
 # These two run the orders of others (`wait-free-cyclic`, `interleaved-1f1b`) and wait at barriers
 # besides, so that they are never the best.
 _WITH_BARRIERS = ("cyclic", "interleaved-cyclic-1f1b")
-_FREE_PATTERNS = tuple(pattern for pattern in PATTERNS if pattern.name not in _WITH_BARRIERS)
+_FREE_PATTERNS = tuple(
+    pattern for pattern in PATTERNS if pattern.name not in _WITH_BARRIERS
+)
 
 # Heuristics whose schedules are patterns to begin with.
 _BEGUN_WITH = (
@@ -61,8 +70,12 @@ class OrderParams:
     many_from: int = 21  # micro-batches from which on there are many
     max_orders: int = 25  # every order of four clusters, and the given one
     seed: int = 0  # of the order inside a cluster; DynaPipe's is random
-    max_ops: int = 12_500  # ops placed under one pattern, in all orders of clusters together
-    seconds_between: float = 0.25  # least time between two told schedules: each is checked
+    max_ops: int = (
+        12_500  # ops placed under one pattern, in all orders of clusters together
+    )
+    seconds_between: float = (
+        0.25  # least time between two told schedules: each is checked
+    )
 
 
 PARAMS = OrderParams()
@@ -75,7 +88,9 @@ def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArra
     Returns: list of int64[m], the given order, then every order of the clusters; inside
         a cluster micro-batches are in random order, the same in all.
     """
-    count = params.many_clusters if len(work) >= params.many_from else params.few_clusters
+    count = (
+        params.many_clusters if len(work) >= params.many_from else params.few_clusters
+    )
     shuffled = np.random.default_rng(params.seed).permutation(len(work))
     cluster = clusters_of(work, count)[shuffled]
     members = [shuffled[cluster == number] for number in range(count)]
@@ -94,7 +109,9 @@ def clusters_of(values: IntArray, count: int) -> IntArray:
     nearest = np.zeros(len(values), dtype=np.int64)
     while True:
         before = nearest
-        nearest = np.asarray(np.abs(values[:, None] - centres).argmin(axis=1), dtype=np.int64)
+        nearest = np.asarray(
+            np.abs(values[:, None] - centres).argmin(axis=1), dtype=np.int64
+        )
         for number in np.unique(nearest):
             centres[number] = values[nearest == number].mean()
         if (nearest == before).all():
@@ -114,7 +131,9 @@ def under_patterns(
     Raises `NotApplicableError`: no pattern applies, or every order waits for itself
         under those that do.
     """
-    able = [pattern for pattern in patterns if pattern.obstacle(request.instance) is None]
+    able = [
+        pattern for pattern in patterns if pattern.obstacle(request.instance) is None
+    ]
     found: list[Proposal] = []
     for permutation in permutations:
         if found and request.effort.clock.is_over:
@@ -123,7 +142,9 @@ def under_patterns(
             # Published schedules take an order of micro-batches, as `StaticOrders` does.
             propose: Callable[..., Proposal] = heuristic.propose
             with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
-                found.append(replace(propose(request, permutation), pattern=heuristic.name))
+                found.append(
+                    replace(propose(request, permutation), pattern=heuristic.name)
+                )
     if not found:
         raise NotApplicableError("needs a published schedule that applies")
     found.sort(key=lambda proposal: proposal.schedule.normalised().value)
@@ -226,7 +247,9 @@ def _schedules(request: Request) -> Iterator[Schedule]:
 def _timed_schedule(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     # Ops of no micro-batch run last on their resource, or first where they wait for none
     # (all-gather).
-    graph = Dag(problem.num_ops, problem.before, problem.after, np.zeros_like(problem.lag))
+    graph = Dag(
+        problem.num_ops, problem.before, problem.after, np.zeros_like(problem.lag)
+    )
     is_behind = graph.heads((problem.microbatch != FREE).astype(np.int64)) > 0
     orders = []
     for order in timed.pattern.orders(flow, timed.permutation):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from ppsolve.solver.kinds.pipeline.actions import Order
-from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+)
 
 
 def gpipe(num_stages: int, num_microbatches: int) -> list[Order]:
@@ -21,7 +26,9 @@ def one_forward_one_backward(num_stages: int, num_microbatches: int) -> list[Ord
     for stage in range(num_stages):
         warmup = min(num_stages - stage - 1, num_microbatches)
         pairs = (FORWARD + BACKWARD) * (num_microbatches - warmup)
-        orders.append(Order.by_index(stage, FORWARD * warmup + pairs + BACKWARD * warmup))
+        orders.append(
+            Order.by_index(stage, FORWARD * warmup + pairs + BACKWARD * warmup)
+        )
     return orders
 
 
@@ -42,7 +49,9 @@ def zb_1p(num_stages: int, num_microbatches: int) -> list[Order]:
     return orders
 
 
-def zb_handmade(num_stages: int, num_microbatches: int, depth: int, ahead: int = 0) -> list[Order]:
+def zb_handmade(
+    num_stages: int, num_microbatches: int, depth: int, ahead: int = 0
+) -> list[Order]:
     """Return the hand-made zero-bubble orders of Qi et al. 2024.
 
     The paper has num_microbatches >= 2 num_stages; below that the same rule holds while any op of a

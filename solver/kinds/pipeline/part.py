@@ -30,7 +30,9 @@ class OpenPart:
         """Whether a pipeline has the part."""
         return False
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the choice that a document claims, or of a first one."""
         return lower_pipeline(instance, exact=exact)
 
@@ -40,11 +42,15 @@ class OpenPart:
         """Return the false claims of a document, apart from the starts of its schedule."""
         return runtime_violations(instance, data, schedule)
 
-    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the fields by which a document claims the choice of a schedule."""
         return None
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of solving a pipeline; `kind` is the `PipelineKind`."""
         return PipelineTask(kind, instance, kind.lower(instance, exact=exact))
 

@@ -14,18 +14,25 @@ from ppsolve.solver.heuristics.heuristic import (
     Requirement,
 )
 from ppsolve.solver.kinds.pipeline import interleaved, one_stage, sliced, vshape
-from ppsolve.solver.kinds.pipeline.actions import Order, action_strings, schedule_actions
+from ppsolve.solver.kinds.pipeline.actions import (
+    Order,
+    action_strings,
+    schedule_actions,
+)
 from ppsolve.solver.kinds.pipeline.blocks import schedule_blocks
 from ppsolve.solver.kinds.pipeline.chimera import chimera
 
 A_PIPELINE = "a pipeline"
 
 ONE_PIPE = Requirement(
-    "one pipe (not bidirectional)", lambda instance: instance.placement != "bidirectional"
+    "one pipe (not bidirectional)",
+    lambda instance: instance.placement != "bidirectional",
 )
 ONE_STAGE = Requirement(
     "stages = devices, one stage on each",
-    lambda instance: sorted(instance.stage_to_device) == list(range(instance.num_devices)),
+    lambda instance: (
+        sorted(instance.stage_to_device) == list(range(instance.num_devices))
+    ),
 )
 LOOPED = Requirement(
     "at least 2 devices and 2 stages per device with stage = chunk x devices + device",
@@ -33,7 +40,10 @@ LOOPED = Requirement(
         instance.num_devices >= 2
         and instance.num_stages >= 2 * instance.num_devices
         and instance.num_stages % instance.num_devices == 0
-        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
+        and all(
+            d == s % instance.num_devices
+            for s, d in enumerate(instance.stage_to_device)
+        )
     ),
 )
 V_SHAPED = Requirement(
@@ -57,7 +67,8 @@ def has_unequal_microbatches(instance: PipelineInstance) -> bool:
     """Whether micro-batches differ in times, memory or transfers."""
     count = instance.num_slices
     return any(
-        isinstance(row, tuple) and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
+        isinstance(row, tuple)
+        and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
         for entry in instance.in_numbers().amounts().values()
         for row in (entry if isinstance(entry, tuple) else ())
     )
@@ -72,7 +83,10 @@ IN_ROUNDS = Requirement(
     "stage = chunk x devices + device",
     lambda instance: (
         instance.num_stages % instance.num_devices == 0
-        and all(d == s % instance.num_devices for s, d in enumerate(instance.stage_to_device))
+        and all(
+            d == s % instance.num_devices
+            for s, d in enumerate(instance.stage_to_device)
+        )
     ),
 )
 WHOLE_GROUPS = Requirement(
@@ -86,7 +100,8 @@ BIDIRECTIONAL = Requirement(
     "bidirectional pipes", lambda instance: instance.placement == "bidirectional"
 )
 FUSING = Requirement(
-    "blocks of a forward and a backward (overlap)", lambda instance: instance.overlap is not None
+    "blocks of a forward and a backward (overlap)",
+    lambda instance: instance.overlap is not None,
 )
 
 EVEN_DEVICES = Requirement(
@@ -108,7 +123,9 @@ class StaticOrders:
     orders: _Orders
     is_sliced: bool = False
 
-    def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
+    def __call__(
+        self, request: Request, permutation: IntArray | None = None
+    ) -> Proposal:
         """Time the orders.
 
         `permutation`: int64[m], optional, the micro-batch that takes the place of each
@@ -117,11 +134,19 @@ class StaticOrders:
         """
         found = self.orders(request.instance, request)
         if request.problem.slices > 1:
-            found = found if self.is_sliced else sliced.in_slices(found, request.problem.slices)
+            found = (
+                found
+                if self.is_sliced
+                else sliced.in_slices(found, request.problem.slices)
+            )
             return Proposal(schedule_actions(request.problem, found))
         if permutation is not None:
-            found = [replace(each, microbatch=permutation[each.microbatch]) for each in found]
-        if request.instance.overlap is not None and any(len(each.overlaps) for each in found):
+            found = [
+                replace(each, microbatch=permutation[each.microbatch]) for each in found
+            ]
+        if request.instance.overlap is not None and any(
+            len(each.overlaps) for each in found
+        ):
             schedule = schedule_blocks(request.instance, found)
         else:
             schedule = schedule_actions(request.problem, found)
@@ -193,7 +218,9 @@ def _sliced(
         counts = instance.num_microbatches, instance.num_slices
         return orders(instance.num_devices, _chunks(instance), *counts)
 
-    return _fixed(name, summary, placed, (SLICED, *requirements), source, is_sliced=True)
+    return _fixed(
+        name, summary, placed, (SLICED, *requirements), source, is_sliced=True
+    )
 
 
 PUBLISHED = (
@@ -249,7 +276,11 @@ PUBLISHED = (
     _fixed(
         "combined-1f1b",
         "pairs of a forward and a backward after a warm-up",
-        _per_stage(lambda stages, m: interleaved.interleaved_1f1b(stages, 1, m, m, combined=True)),
+        _per_stage(
+            lambda stages, m: interleaved.interleaved_1f1b(
+                stages, 1, m, m, combined=True
+            )
+        ),
         (ONE_PIPE, ONE_STAGE, FUSING),
         "Megatron-LM's combined 1F1B with one chunk per device, of which it runs one device",
     ),
@@ -286,14 +317,18 @@ PUBLISHED = (
     _fixed(
         "dualpipe-v",
         "DualPipe folded onto a V placement; a pair is one block, or timed as F, then B",
-        lambda instance, _: vshape.dualpipe_v(instance.num_devices, instance.num_microbatches),
+        lambda instance, _: vshape.dualpipe_v(
+            instance.num_devices, instance.num_microbatches
+        ),
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
         "DualPipeV: DeepSeek 2025, as PyTorch emits it",
     ),
     _fixed(
         "dualpipe",
         "zero bubble in both directions; a pair is one block, or timed as F, then B",
-        lambda instance, _: vshape.dualpipe(instance.num_devices, instance.num_microbatches),
+        lambda instance, _: vshape.dualpipe(
+            instance.num_devices, instance.num_microbatches
+        ),
         (BIDIRECTIONAL, EVEN_DEVICES, TWICE_THE_DEVICES, SPLIT),
         "DualPipe: DeepSeek 2024",
     ),

@@ -26,7 +26,11 @@ from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kernels.records import NEVER
-from ppsolve.solver.kinds.pipeline.actions import Chains, gradient_after_weight, resolved
+from ppsolve.solver.kinds.pipeline.actions import (
+    Chains,
+    gradient_after_weight,
+    resolved,
+)
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.kinds.pipeline.quick_figures import UNLIMITED, Figures, figures_of
 from ppsolve.solver.structure.dag import Dag
@@ -94,11 +98,15 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     """
     _refuse_more(instance)
     shape = _shape(
-        instance.stage_to_device, instance.num_microbatches, is_split=instance.times.is_split
+        instance.stage_to_device,
+        instance.num_microbatches,
+        is_split=instance.times.is_split,
     )
     figures = figures_of(instance, arrays)
     parts = [_answers(shape, part) for part in _parts(figures, shape)]
-    value, bound, by, bound_by = (np.concatenate(column) for column in zip(*parts, strict=True))
+    value, bound, by, bound_by = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
     is_valued = value < NEVER
     values, bounds = figures.in_unit(value), figures.in_unit(bound)
     if not arrays:
@@ -122,12 +130,27 @@ def _refuse_more(instance: Any) -> None:
         "objective": instance.objective is not Objective.MAKESPAN,
         "fillers": bool(instance.fillers),
         "steps": instance.steps > 1,
-        "lengths": any(map(rows_per_microbatch, instance.in_numbers().amounts().values())),
+        "lengths": any(
+            map(rows_per_microbatch, instance.in_numbers().amounts().values())
+        ),
     }
-    more = ("collectives", "allreduce", "optimizer", "replicas", "layers", "overlap", "slices")
+    more = (
+        "collectives",
+        "allreduce",
+        "optimizer",
+        "replicas",
+        "layers",
+        "overlap",
+        "slices",
+    )
     memory = ("recompute", "offload", "forward_peak", "left_to_weight")
-    wrong |= {f"memory.{n}": getattr(instance.memory, n, None) is not None for n in memory}
-    wrong |= {field: wrong.get(field) or getattr(instance, field) is not None for field in more}
+    wrong |= {
+        f"memory.{n}": getattr(instance.memory, n, None) is not None for n in memory
+    }
+    wrong |= {
+        field: wrong.get(field) or getattr(instance, field) is not None
+        for field in more
+    }
     for field in (name for name, is_there in wrong.items() if is_there):
         raise InputError(
             "expected a pipeline without it for a quick answer; `optimize` takes all",
@@ -170,7 +193,9 @@ def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Arra
 
 class _Wave(NamedTuple):
     ops: IntArray  # int64[l]
-    before: IntArray  # int64[l, k]: what each waits for; the last end, always 0, fills up
+    before: (
+        IntArray  # int64[l, k]: what each waits for; the last end, always 0, fills up
+    )
     lag: IntArray  # int64[l, k]: rows of lags
 
 
@@ -272,7 +297,9 @@ class _Shape:
         freed[-1] += late
         most = np.full(stages, self.microbatches)
         memory = (held, freed.ravel(), figures.room[:, column])
-        start = starts_in_flight(self.devices, (duration, ahead), memory, most, self.microbatches)
+        start = starts_in_flight(
+            self.devices, (duration, ahead), memory, most, self.microbatches
+        )
         return NEVER if start is None else int((start + duration[self.row]).max())
 
 

@@ -59,13 +59,17 @@ class Figures(NamedTuple):
 
     def columns(self, part: slice) -> Figures:
         """Return the figures of some of the pipelines."""
-        slow, fast = (TickTimes(*(table[:, part] for table in times)) for times in self[:2])
+        slow, fast = (
+            TickTimes(*(table[:, part] for table in times)) for times in self[:2]
+        )
         memory = (table[:, part] for table in (self.held, self.late, self.room))
         return Figures(slow, fast, self.step[part], self.digits[part], *memory)
 
     def in_unit(self, ticks: Array) -> list[int | float]:
         """Return the time of each column: an int where whole, else the nearest double."""
-        columns = zip(ticks.tolist(), self.step.tolist(), self.digits.tolist(), strict=True)
+        columns = zip(
+            ticks.tolist(), self.step.tolist(), self.digits.tolist(), strict=True
+        )
         return [_time(count * step, digits) for count, step, digits in columns]
 
 
@@ -92,23 +96,32 @@ def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures
     `instance`: the pipeline, with all that `arrays` does not replace.
     Raises `InputError`: an array is of another shape, or a number out of range.
     """
-    amounts = _with_arrays(instance, _own(instance), arrays) if arrays else _own(instance)
+    amounts = (
+        _with_arrays(instance, _own(instance), arrays) if arrays else _own(instance)
+    )
     times = np.vstack([amounts.duration, amounts.lag])
     grid = _Grid.of(times, MAX_TICKS, TIME_DIGITS)
     rows = len(amounts.duration)
-    slow, fast = (TickTimes(table[:rows], table[rows:]) for table in (grid.above, grid.below))
+    slow, fast = (
+        TickTimes(table[:rows], table[rows:]) for table in (grid.above, grid.below)
+    )
     memory = _memory(instance, amounts)
     return Figures(slow, fast, grid.step, grid.digits, *memory)
 
 
-def _memory(instance: PipelineInstance, amounts: _Amounts) -> tuple[IntArray, IntArray, IntArray]:
+def _memory(
+    instance: PipelineInstance, amounts: _Amounts
+) -> tuple[IntArray, IntArray, IntArray]:
     """Return `held`, `late` and `room` of figures.
 
     Sums over all activations stay below 2^62. Amounts with a common grain are exact. Others are
     rounded to the nearest of some 10^-12 of the largest one; as many grains as activations are
     added to the room, so that what fits still fits.
     """
-    stages, most = instance.num_stages, instance.num_stages * (instance.num_microbatches + 1)
+    stages, most = (
+        instance.num_stages,
+        instance.num_stages * (instance.num_microbatches + 1),
+    )
     count = amounts.held.shape[1]
     is_limited = np.isfinite(amounts.capacity)
     tables = (
@@ -119,7 +132,9 @@ def _memory(instance: PipelineInstance, amounts: _Amounts) -> tuple[IntArray, In
     )
     limit = UNLIMITED // (2 * most)
     grid = _Grid.of(np.vstack(tables), limit, len(str(limit)) - 1)
-    held, late, static, capacity = np.split(grid.nearest, [stages, 2 * stages, 3 * stages])
+    held, late, static, capacity = np.split(
+        grid.nearest, [stages, 2 * stages, 3 * stages]
+    )
     room = capacity + np.where(grid.is_exact, 0, most)
     np.subtract.at(room, np.array(instance.stage_to_device), static)
     return held, late, np.where(is_limited, room, UNLIMITED)
@@ -209,18 +224,30 @@ def _own(instance: PipelineInstance) -> _Amounts:
     if memory is not None:
         held[:, 0] = [entry_at(memory.activation, stage) for stage in stages]
         static[:, 0] = [entry_at(memory.static, stage) for stage in stages]
-        capacity[:, 0] = [entry_at(memory.capacity, d) for d in range(instance.num_devices)]
+        capacity[:, 0] = [
+            entry_at(memory.capacity, d) for d in range(instance.num_devices)
+        ]
         if instance.times.is_split:
-            late[:, 0] = [entry_at(memory.released_by_backward_weight, stage) for stage in stages]
+            late[:, 0] = [
+                entry_at(memory.released_by_backward_weight, stage) for stage in stages
+            ]
     lag = np.vstack([[[0.0]], hop.reshape(-1, 1)])
     return _Amounts(np.array(duration)[:, None], lag, held, late, static, capacity)
 
 
-def _with_arrays(instance: PipelineInstance, own: _Amounts, arrays: Mapping[str, Any]) -> _Amounts:
+def _with_arrays(
+    instance: PipelineInstance, own: _Amounts, arrays: Mapping[str, Any]
+) -> _Amounts:
     stages, devices = instance.num_stages, instance.num_devices
     names = [field for field, entry in instance.times if entry is not None]
-    known = [*names, *(["activation", "capacity"] if instance.memory else []), "latency"]
-    tables = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    known = [
+        *names,
+        *(["activation", "capacity"] if instance.memory else []),
+        "latency",
+    ]
+    tables = {
+        name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()
+    }
     count = next(len(np.atleast_1d(table)) for table in tables.values())
     for name, table in tables.items():
         if name not in known:
@@ -234,7 +261,9 @@ def _with_arrays(instance: PipelineInstance, own: _Amounts, arrays: Mapping[str,
         return np.broadcast_to(table, (len(default), count))
 
     parts = own.duration.reshape(-1, stages, 1)
-    duration = np.concatenate([rows(n, part) for n, part in zip(names, parts, strict=True)])
+    duration = np.concatenate(
+        [rows(n, part) for n, part in zip(names, parts, strict=True)]
+    )
     lag = np.broadcast_to(own.lag, (len(own.lag), count))
     if "latency" in tables:
         crosses = np.diff(instance.stage_to_device) != 0

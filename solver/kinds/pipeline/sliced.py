@@ -39,7 +39,9 @@ def _backwards_reversed(orders: Sequence[Order], slices: int) -> list[Order]:
     for order in orders:
         units = order.microbatch
         behind = units - units % slices + slices - 1 - units % slices
-        found.append(replace(order, microbatch=np.where(order.kind == 0, units, behind)))
+        found.append(
+            replace(order, microbatch=np.where(order.kind == 0, units, behind))
+        )
     return found
 
 
@@ -54,7 +56,9 @@ def seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[O
     return _backwards_reversed(orders, slices)
 
 
-def interleaved_seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
+def interleaved_seq1f1b(
+    devices: int, chunks: int, microbatches: int, slices: int
+) -> list[Order]:
     """Return the orders of interleaved Seq1F1B."""
     units = microbatches * slices
     ahead = units * chunks if microbatches == devices else slices - 1
@@ -62,7 +66,9 @@ def interleaved_seq1f1b(devices: int, chunks: int, microbatches: int, slices: in
     return _backwards_reversed(orders, slices)
 
 
-def seq1f1b_zb(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
+def seq1f1b_zb(
+    devices: int, chunks: int, microbatches: int, slices: int
+) -> list[Order]:
     """Return ZB-H1 by slices."""
     orders = zb_handmade(devices * chunks, microbatches * slices, 1, ahead=slices - 1)
     return _backwards_reversed(orders, slices)

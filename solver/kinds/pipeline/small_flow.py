@@ -22,7 +22,9 @@ class StateSearchParams:
 
     most_ops: int = 48  # ops of a flow: of twice as many none is proved
     most_placed: int = 1_000_000  # ops that may be placed: 0.5 to 2 s compiled
-    share: float = 0.45  # of the time; of a minute it leaves enough to compile the kernel
+    share: float = (
+        0.45  # of the time; of a minute it leaves enough to compile the kernel
+    )
 
 
 def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:

@@ -35,7 +35,11 @@ class _ZBV:
     # Each kind of each stage goes in index order; what is emitted past the last micro-batch is
     # counted, and left out.
     def __init__(self, num_devices: int, num_microbatches: int, device: int) -> None:
-        self.num_devices, self.num_microbatches, self.device = num_devices, num_microbatches, device
+        self.num_devices, self.num_microbatches, self.device = (
+            num_devices,
+            num_microbatches,
+            device,
+        )
         self.stages: list[int] = []
         self.kinds: list[str] = []
         self.emitted: Counter[tuple[int, str]] = Counter()
@@ -59,7 +63,9 @@ class _ZBV:
             emit(a, FORWARD)
         for _ in range(devices - device):
             emit(b, FORWARD, *_HALVES)
-        while forwards[b, FORWARD] < forwards[a, FORWARD] or forwards[a, FORWARD] < padded:
+        while (
+            forwards[b, FORWARD] < forwards[a, FORWARD] or forwards[a, FORWARD] < padded
+        ):
             if forwards[a, FORWARD] < padded:
                 emit(a, FORWARD)
             emit(a, *_HALVES)
@@ -80,7 +86,8 @@ def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
     `num_devices`, `num_microbatches`: at least 2 micro-batches for each device.
     """
     return [
-        _DualPipeV(num_devices, num_microbatches, device).order() for device in range(num_devices)
+        _DualPipeV(num_devices, num_microbatches, device).order()
+        for device in range(num_devices)
     ]
 
 
@@ -107,7 +114,11 @@ def dualpipe(num_devices: int, num_microbatches: int) -> list[Order]:
 
 class _DualPipeV:
     def __init__(self, num_devices: int, num_microbatches: int, device: int) -> None:
-        self.num_devices, self.num_microbatches, self.device = num_devices, num_microbatches, device
+        self.num_devices, self.num_microbatches, self.device = (
+            num_devices,
+            num_microbatches,
+            device,
+        )
         self.a, self.b = device, 2 * num_devices - 1 - device
         self.steps: list[Action | Overlap] = []
         self.forwards = {self.a: 0, self.b: 0}

@@ -25,9 +25,13 @@ from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits, LocalEng
 class ClusterParams:
     """Patience with a cluster."""
 
-    ahead: int = 1000  # items that the scheduler holds; fewer let clusters grow more slowly
+    ahead: int = (
+        1000  # items that the scheduler holds; fewer let clusters grow more slowly
+    )
     connecting: float = 10.0  # seconds in which a scheduler has to answer
-    closing: float = 30.0  # seconds that a cluster of this machine and a client get to close
+    closing: float = (
+        30.0  # seconds that a cluster of this machine and a client get to close
+    )
     hurried: float = 0.5  # those seconds if the run was interrupted
 
 
@@ -69,7 +73,9 @@ class DaskEngine(Engine):
 
             def submit(count: int) -> None:
                 for index, item in islice(waiting, count):
-                    future = client.submit(_on_worker, function, item, limits, pure=False)
+                    future = client.submit(
+                        _on_worker, function, item, limits, pure=False
+                    )
                     places[future.key] = index
                     ended.add(future)
 
@@ -92,9 +98,13 @@ class DaskEngine(Engine):
             )
             stack.enter_context(_closed_in_time(where))
         try:
-            client = self._dask.Client(where or self._address(), timeout=CLUSTER.connecting)
+            client = self._dask.Client(
+                where or self._address(), timeout=CLUSTER.connecting
+            )
         except (OSError, ValueError) as error:
-            raise EngineError(f"no dask scheduler at {self._scheduler}: {error}") from None
+            raise EngineError(
+                f"no dask scheduler at {self._scheduler}: {error}"
+            ) from None
         stack.enter_context(_closed_in_time(client))
         return client
 
@@ -119,9 +129,15 @@ class DaskEngine(Engine):
             if isinstance(error, self._dask.scheduler.KilledWorker):
                 count = error.allowed_failures + 1
                 words = f"{count} workers were lost while they ran it"
-                return Finished(index, failure=Failure.CRASH, error=words, attempts=count)
-            return Finished(index, failure=Failure.ERROR, error=f"{type(error).__name__}: {error}")
-        raise EngineError("the dask scheduler has gone; the same command goes on with the rest")
+                return Finished(
+                    index, failure=Failure.CRASH, error=words, attempts=count
+                )
+            return Finished(
+                index, failure=Failure.ERROR, error=f"{type(error).__name__}: {error}"
+            )
+        raise EngineError(
+            "the dask scheduler has gone; the same command goes on with the rest"
+        )
 
 
 @contextmanager

@@ -77,7 +77,11 @@ class ForkServer:
             self._end()
 
     def _running(self) -> socket.socket:
-        if self._control is None or self._process is None or self._process.poll() is not None:
+        if (
+            self._control is None
+            or self._process is None
+            or self._process.poll() is not None
+        ):
             self._end()
             self._start()
         assert self._control is not None
@@ -102,7 +106,9 @@ class ForkServer:
             )
         if ours.recv(len(READY)) != READY:
             code_of = self._process.wait()
-            raise EngineError(f"the helper process that starts others ended with {code_of}")
+            raise EngineError(
+                f"the helper process that starts others ended with {code_of}"
+            )
 
     def _end(self) -> None:
         """Close the socket, upon which the helper kills all that runs and ends."""
@@ -266,7 +272,10 @@ def _settle(helper: int) -> None:
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if os.getppid() != helper:
             os._exit(1)
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        with (
+            suppress(OSError),
+            open("/proc/self/oom_score_adj", "w", encoding="ascii") as file,
+        ):
             # Up to 1000: where memory runs out, Linux kills this before those that wait for it.
             file.write("500")
 
@@ -276,7 +285,9 @@ def _answer(connection: socket.socket) -> None:
     try:
         data = pickle.dumps(answer)
     except Exception as error:
-        data = pickle.dumps((Failure.ERROR, f"the answer cannot be sent: {_words(error)}"))
+        data = pickle.dumps(
+            (Failure.ERROR, f"the answer cannot be sent: {_words(error)}")
+        )
     connection.sendall(LENGTH.pack(len(data)) + data)
 
 

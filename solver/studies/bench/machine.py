@@ -37,13 +37,19 @@ def this_machine() -> str:
 
 
 def _cpu() -> str:
-    return _in_proc("cpuinfo", "model name", ":") or platform.processor() or platform.machine()
+    return (
+        _in_proc("cpuinfo", "model name", ":")
+        or platform.processor()
+        or platform.machine()
+    )
 
 
 def _in_proc(file: str, wanted: str, separator: str) -> str:
     # What stands behind a name; empty where there is no such file or name.
     with suppress(OSError):
-        for line in (_PROC / file).read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            (_PROC / file).read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             name, _, value = line.partition(separator)
             if name.strip() == wanted and value.strip():
                 return value.strip()
@@ -68,7 +74,9 @@ def _limit_files() -> Iterator[Path]:
         if controllers in _CGROUP_FILES:
             base, name = os.path.split(_CGROUP_FILES[controllers])
             inner = PurePosixPath(group.lstrip("/"))
-            yield from (_CGROUP / base / outer / name for outer in (inner, *inner.parents))
+            yield from (
+                _CGROUP / base / outer / name for outer in (inner, *inner.parents)
+            )
 
 
 def memory_share(processes: int) -> int:

@@ -81,7 +81,9 @@ def optimize_many(
     InputError
         An option is unknown or out of range.
     """
-    return _answers(instances, *set_up(engine, options, processes, hard_limit, memory_limit))
+    return _answers(
+        instances, *set_up(engine, options, processes, hard_limit, memory_limit)
+    )
 
 
 def set_up(
@@ -103,7 +105,9 @@ def set_up(
     """
     where = _engine(engine, processes)
     is_local = isinstance(where, LocalEngine)
-    checked = _checked_options(options, default_workers() // processes if is_local else 1)
+    checked = _checked_options(
+        options, default_workers() // processes if is_local else 1
+    )
     is_kept = not checked.get("deterministic", False)
     memory = None if memory_limit is None else int(memory_limit * GIB)
     limits = Limits(
@@ -117,10 +121,14 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
     elsewhere = ("on_progress", "began")
     for name in options:
         if name in elsewhere:
-            raise InputError("expected none for many instances: they run elsewhere", field=name)
+            raise InputError(
+                "expected none for many instances: they run elsewhere", field=name
+            )
         known = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
         if name not in known:
-            raise InputError(f'unknown option "{name}"' + did_you_mean(name, sorted(known)))
+            raise InputError(
+                f'unknown option "{name}"' + did_you_mean(name, sorted(known))
+            )
     given = {"time_limit": 60.0, "workers": None, **options}
     if given["workers"] is None:
         given["workers"] = 1 if given.get("deterministic") else max(1, workers)
@@ -140,11 +148,16 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
         from ppsolve.solver.studies.bench.cluster import DaskEngine
 
         return DaskEngine(processes=processes)
-    raise InputError(f'expected local, dask or an engine, got "{engine}"', field="engine")
+    raise InputError(
+        f'expected local, dask or an engine, got "{engine}"', field="engine"
+    )
 
 
 def _answers(
-    instances: Iterable[Instance], engine: Engine, options: Mapping[str, Any], limits: Limits
+    instances: Iterable[Instance],
+    engine: Engine,
+    options: Mapping[str, Any],
+    limits: Limits,
 ) -> Iterator[Answer]:
     solve = partial(_solve, options=dict(options))
     for finished in engine.map(solve, instances, limits):
@@ -155,7 +168,11 @@ def _answers(
 def _solve(instance: Instance, options: dict[str, Any]) -> tuple[str, str, str]:
     """Return the kind, the unit of values and the result as JSON: its parts are made when read."""
     result = api.optimize(instance, **options)
-    return instance.kind, kind_of(instance).value_unit(instance), result.model_dump_json()
+    return (
+        instance.kind,
+        kind_of(instance).value_unit(instance),
+        result.model_dump_json(),
+    )
 
 
 def _result(name: str, unit: str, text: str) -> Result:

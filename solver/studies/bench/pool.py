@@ -15,8 +15,19 @@ from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Failure
-from ppsolve.solver.studies.bench.fork_server import END, LENGTH, START, ForkServer, kill_group
-from ppsolve.solver.studies.bench.machine import GIB, group_memory, kernel_kills, this_machine
+from ppsolve.solver.studies.bench.fork_server import (
+    END,
+    LENGTH,
+    START,
+    ForkServer,
+    kill_group,
+)
+from ppsolve.solver.studies.bench.machine import (
+    GIB,
+    group_memory,
+    kernel_kills,
+    this_machine,
+)
 
 
 @dataclass(frozen=True)
@@ -24,8 +35,12 @@ class PoolParams:
     """Patience with calls in other processes."""
 
     limit_factor: float = 1.05  # share of its time limit after which a solve is overdue
-    margin: float = 10.0  # seconds beyond that to start, read the item, lower it and answer
-    look: float = 0.1  # seconds between looks at time and memory; fills 0.3 GB meanwhile
+    margin: float = (
+        10.0  # seconds beyond that to start, read the item, lower it and answer
+    )
+    look: float = (
+        0.1  # seconds between looks at time and memory; fills 0.3 GB meanwhile
+    )
     sending: float = 60.0  # seconds in which a process must take its item
 
 
@@ -37,7 +52,9 @@ class Limits:
     """Limits of one call, kept from outside its process; none by default."""
 
     seconds: float | None = None  # wall time
-    memory: int | None = None  # resident bytes of the process and of all that it started
+    memory: int | None = (
+        None  # resident bytes of the process and of all that it started
+    )
 
 
 def wall_cap(time_limit: float | None, *, is_kept: bool) -> float | None:
@@ -142,7 +159,9 @@ class LocalEngine(Engine):
 class _WatchedCall:
     """A call of a function on its item, in a process of its own behind `connection`."""
 
-    def __init__(self, index: int, call: tuple[Any, Any], connection: socket.socket) -> None:
+    def __init__(
+        self, index: int, call: tuple[Any, Any], connection: socket.socket
+    ) -> None:
         self._index, self._call = index, call
         self._received = bytearray()
         self._began = time.monotonic()
@@ -231,7 +250,11 @@ class _WatchedCall:
     def _ended(self, status: int) -> tuple[Failure, str]:
         if status >= 0:
             return Failure.CRASH, f"the process ended with {status} and gave no answer"
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        name = (
+            signal.Signals(-status).name
+            if -status in set(signal.Signals)
+            else str(-status)
+        )
         if -status == signal.SIGKILL and kernel_kills() > self._kills:
             return Failure.MEMORY, "killed by the system, which had run out of memory"
         return Failure.CRASH, f"the process was killed by {name}"

@@ -40,12 +40,16 @@ class BenchItem:
     family: str  # the name of its folder, or of its recipe
     path: str | None  # its file, if it has one
     options: Mapping[str, Any]  # plain data
-    code: Mapping[str, str] = field(default_factory=dict)  # of users' heuristics, by `code_of`
+    code: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of users' heuristics, by `code_of`
 
     @property
     def settings(self) -> dict[str, Any]:
         """Options other than the time limit, the version that solves, and users' code if any."""
-        given = {name: value for name, value in self.options.items() if name != "time_limit"}
+        given = {
+            name: value for name, value in self.options.items() if name != "time_limit"
+        }
         code = {"code": dict(self.code)} if self.code else {}
         return {**given, **code, "version": version("ppsolve")}
 
@@ -63,15 +67,24 @@ class BenchItem:
     @cached_property
     def key(self) -> str:
         """Hash of the instance's question, the settings and the version."""
-        asked = {"instance": self.content, "settings": self.settings, "time_limit": self.time_limit}
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+        asked = {
+            "instance": self.content,
+            "settings": self.settings,
+            "time_limit": self.time_limit,
+        }
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[
+            :32
+        ]
 
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
         """Return the record of an answer of `solve_item`, or of a failure.
 
         `attempts`: how often the item was begun before.
         """
-        answer = finished.value or {"status": Status.UNKNOWN, "seconds": _rounded(finished.seconds)}
+        answer = finished.value or {
+            "status": Status.UNKNOWN,
+            "seconds": _rounded(finished.seconds),
+        }
         return BenchRecord.parse(
             {
                 "key": self.key,
@@ -105,7 +118,10 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
         "ops": lower(item.instance, exact=bool(item.options.get("exact"))).num_ops,
         "objective": str(result.objective),
         "status": result.status.value,
-        **{name: getattr(result, name) for name in ("value", "bound", "bound_by", "best_by")},
+        **{
+            name: getattr(result, name)
+            for name in ("value", "bound", "bound_by", "best_by")
+        },
         "gap": result.gap,
         "stop_reason": result.stop_reason.value,
         "seconds": result.wall_seconds,
@@ -175,7 +191,10 @@ class History:
         proved = (
             at
             for at, value, bound in self._moments
-            if value is not None and value == result.value and bound is not None and bound >= value
+            if value is not None
+            and value == result.value
+            and bound is not None
+            and bound >= value
         )
         return next(proved, result.wall_seconds)
 
@@ -234,7 +253,9 @@ def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _installed() -> tuple[tuple[str, str], ...]:
-    return tuple((point.name, point.value) for point in entry_points(group=ENTRY_POINTS))
+    return tuple(
+        (point.name, point.value) for point in entry_points(group=ENTRY_POINTS)
+    )
 
 
 def _hash(spec: str) -> str:
@@ -313,7 +334,9 @@ def _json_files(directory: Path) -> Iterator[str]:
 def _human(name: str) -> list[tuple[int, Fraction | str]]:
     """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
     parts = re.split(r"(\d+(?:\.\d+)?)", name)
-    return [(0, Fraction(part)) if part[:1].isdecimal() else (1, part) for part in parts]
+    return [
+        (0, Fraction(part)) if part[:1].isdecimal() else (1, part) for part in parts
+    ]
 
 
 @dataclass(frozen=True)
@@ -328,7 +351,9 @@ class Shard:
         """Read ``2/8``, the second of eight; raises InputError for other texts."""
         match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise InputError(f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard")
+            raise InputError(
+                f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard"
+            )
         return cls(int(match[1]), int(match[2]))
 
     def has(self, item: BenchItem) -> bool:
@@ -374,7 +399,11 @@ class Suite:
     @property
     def others(self) -> list[BenchRecord]:
         """Records of these instances with other settings or code."""
-        own = {(i.family, i.instance.name, c) for i in self._items for c in (None, i.content)}
+        own = {
+            (i.family, i.instance.name, c)
+            for i in self._items
+            for c in (None, i.content)
+        }
         return [
             record
             for record in self._file.records
@@ -387,11 +416,15 @@ class Suite:
         if failed:
             kept = [record for record in self._file.records if record.key not in failed]
             self._attempts = {
-                record.key: record.attempts for record in self.records if record.key in failed
+                record.key: record.attempts
+                for record in self.records
+                if record.key in failed
             }
             self._file.keep(kept)
 
-    def run(self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]) -> None:
+    def run(
+        self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]
+    ) -> None:
         """Solve what is waiting, and write each record to the file.
 
         `tell`: takes each record once it is written.

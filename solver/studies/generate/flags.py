@@ -91,7 +91,9 @@ def parse_count(text: str) -> int | IntegerRange:
     """Read a whole number >= 1, or a range of them."""
     span = _range(text)
     if span is None and not re.fullmatch(r"\d{1,15}", text.strip()):
-        raise InputError(f'expected a whole number or a range such as 4..8, got "{text}"')
+        raise InputError(
+            f'expected a whole number or a range such as 4..8, got "{text}"'
+        )
     low = int(text) if span is None else span.low
     if low < 1:
         raise InputError(f"expected at least 1, got {low}")
@@ -118,7 +120,9 @@ def parse_unequal(text: str) -> Unequal:
     if sigma > 10:  # almost every length is cut to the shortest or longest one
         raise InputError(f"expected a spread of at most 10, got {sigma}")
     if colon and law not in LAWS:
-        raise InputError(f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"')
+        raise InputError(
+            f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"'
+        )
     return Unequal(sigma, law or LAWS[0])
 
 
@@ -134,7 +138,9 @@ def parse_amount(text: str) -> Decimal | PerDevice:
     """Read an amount, or a multiple of activations such as ``1.5p``."""
     word = text.strip().lower()
     is_multiple = word.endswith("p")
-    return PerDevice(parse_number(word[:-1] or "1")) if is_multiple else parse_number(text)
+    return (
+        PerDevice(parse_number(word[:-1] or "1")) if is_multiple else parse_number(text)
+    )
 
 
 def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
@@ -144,7 +150,9 @@ def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
     parts = [part.strip() for part in text.split(",")]
     wrong = next((part for part in parts if not re.fullmatch(r"\d{1,9}", part)), None)
     if wrong is not None:
-        message = f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
+        message = (
+            f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
+        )
         raise InputError(message)
     return {"stage_to_device": tuple(map(int, parts))}
 

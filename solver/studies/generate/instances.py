@@ -25,7 +25,13 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import EXACT
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.studies.generate.flags import TIMES, IntegerRange, PerDevice, Unequal, option_of
+from ppsolve.solver.studies.generate.flags import (
+    TIMES,
+    IntegerRange,
+    PerDevice,
+    Unequal,
+    option_of,
+)
 
 Options = Mapping[str, Any]
 
@@ -109,7 +115,10 @@ def override(template: Options, options: Options) -> dict[str, Any]:
         dropped = HALVES
     elif any(name in options for name in HALVES):
         dropped = ("backward",)
-    return {**{name: template[name] for name in template if name not in dropped}, **options}
+    return {
+        **{name: template[name] for name in template if name not in dropped},
+        **options,
+    }
 
 
 def build(options: Options) -> PipelineInstance:
@@ -152,7 +161,9 @@ def _with_memory(options: Options) -> dict[str, Any]:
         if isinstance(limited["activation"], tuple):
             text = f"expected an amount, not {capacity.factor}p, with an activation per stage"
             raise InputError(text, field="--capacity")
-        limited["capacity"] = capacity.factor * _num_stages(options) * limited["activation"]
+        limited["capacity"] = (
+            capacity.factor * _num_stages(options) * limited["activation"]
+        )
     return limited
 
 
@@ -160,7 +171,9 @@ def _num_stages(options: Options) -> int:
     """Return the stages of the shape asked for, which is validated before anything uses it."""
     names = (*COUNTS, "placement", "stages_per_device")
     shape = {name: options[name] for name in names if name in options}
-    return PipelineInstance.parse(_document({**shape, "forward": 1, "backward": 1})).num_stages
+    return PipelineInstance.parse(
+        _document({**shape, "forward": 1, "backward": 1})
+    ).num_stages
 
 
 def _require(options: Options) -> None:
@@ -202,7 +215,9 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 
     def draw(span: IntegerRange, size: int) -> list[int]:
-        numbers = random.integers(span.low, span.high, size=size, endpoint=True, dtype=np.int64)
+        numbers = random.integers(
+            span.low, span.high, size=size, endpoint=True, dtype=np.int64
+        )
         return [int(number) for number in numbers]
 
     drawn = dict(options)
@@ -226,7 +241,9 @@ def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
     return {"name": name, **drawn}
 
 
-def _lengths(unequal: Unequal, count: int, random: np.random.Generator) -> tuple[int, ...]:
+def _lengths(
+    unequal: Unequal, count: int, random: np.random.Generator
+) -> tuple[int, ...]:
     sigma = float(unequal.sigma)
     if unequal.law == "lognormal":
         drawn = np.exp(random.normal(0, sigma, count))
@@ -257,7 +274,9 @@ def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]
     asked = {**shape, **options}
     chunks = Decimal(_num_stages(asked)) / Decimal(asked["devices"])
     # To the nanosecond.
-    times = {name: round(getattr(profile, name) / chunks, 3) for name in ("forward", *HALVES)}
+    times = {
+        name: round(getattr(profile, name) / chunks, 3) for name in ("forward", *HALVES)
+    }
     is_plain = all(asked[name] == shape[name] for name in COUNTS)
     template = {
         "name": profile.name if is_plain else f"{profile.name}-as-{_shape_word(asked)}",
@@ -299,7 +318,9 @@ class PublishedProfile:
 PROFILES: Mapping[str, PublishedProfile] = {
     profile.name: profile
     for profile in (
-        PublishedProfile("zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE),
+        PublishedProfile(
+            "zb-1.5b-8x24", 8, 24, 18522, 18086, 9337, 601, SMALL_MODEL_SHARE
+        ),
         PublishedProfile("zb-8x64", 8, 64, 18546, 18097, 9321, 762, SMALL_MODEL_SHARE),
         PublishedProfile("zb-6.2b-8x24", 8, 24, 29718, 29444, 19927, 527),
         PublishedProfile("zb-16x48-a", 16, 48, 11347, 11248, 8132, 377),

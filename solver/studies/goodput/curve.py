@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.arrays import Floats, as_array, as_number, plain, refuse, whole_numbers
+from ppsolve.models.core.arrays import (
+    Floats,
+    as_array,
+    as_number,
+    plain,
+    refuse,
+    whole_numbers,
+)
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
@@ -100,7 +107,9 @@ def steady_state(
             return found
     far = max(int(np.searchsorted(points, points[-1] / 2, side="right")) - 1, 0)
     growth = float(makespans[-1] - makespans[far])
-    return SteadyState(int(points[-1]), int(points[-1] - points[far]), growth, repeats=False)
+    return SteadyState(
+        int(points[-1]), int(points[-1] - points[far]), growth, repeats=False
+    )
 
 
 def _since(methods: Sequence[str], optimal: Sequence[bool]) -> int:
@@ -165,7 +174,9 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     if np.any(above):
         place = np.unravel_index(np.argmax(above), np.shape(above))
         bound, best = np.asarray(bounds)[place], np.asarray(reached)[place]
-        raise WrongBoundError(f"bound {bound:g} above the {best:g} that a schedule takes")
+        raise WrongBoundError(
+            f"bound {bound:g} above the {best:g} that a schedule takes"
+        )
     return np.minimum(bounds, reached)
 
 
@@ -251,7 +262,8 @@ class ScheduleCurve:
         self._check_work()
         if not isinstance(self.has_sync, bool):
             raise InputError(
-                f"expected true or false, got {describe(self.has_sync)}", field="has_sync"
+                f"expected true or false, got {describe(self.has_sync)}",
+                field="has_sync",
             )
         replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
         object.__setattr__(self, "replicas", replicas)
@@ -262,7 +274,9 @@ class ScheduleCurve:
             text = "expected at least one number, in ascending order"
             raise InputError(text, field="microbatches")
         if not isinstance(self.multiple, int) or self.multiple < 1:
-            text = f"expected a whole number of at least 1, got {describe(self.multiple)}"
+            text = (
+                f"expected a whole number of at least 1, got {describe(self.multiple)}"
+            )
             raise InputError(text, field="multiple")
         self._check_multiples(points)
         for field in (*TIMES, "methods"):
@@ -409,11 +423,16 @@ class ScheduleCurve:
         steady = self.steady
         if steady.repeats:
             periods = -(-(wanted - steady.last) // steady.period)
-            found = self._carried(wanted - periods * steady.period) + periods * steady.growth
+            found = (
+                self._carried(wanted - periods * steady.period)
+                + periods * steady.growth
+            )
         else:
             more = wanted - steady.last
             # Multiplied first: whole times stay exact over whole periods.
-            rise = np.maximum(more * steady.growth / steady.period, more * self.bound_slope)
+            rise = np.maximum(
+                more * steady.growth / steady.period, more * self.bound_slope
+            )
             found = self._makespans[-1] + rise
         return np.maximum(found, at_most(self._bound(wanted), found))
 
@@ -436,5 +455,9 @@ class ScheduleCurve:
         a = np.where(exists, first, 0)
         points, work = self._points, self._work
         base = np.where(wanted > points[a], a + 1, a)
-        rise = (wanted - points[base]) * (work[a + 1] - work[a]) / (points[a + 1] - points[a])
+        rise = (
+            (wanted - points[base])
+            * (work[a + 1] - work[a])
+            / (points[a + 1] - points[a])
+        )
         return np.where(exists, np.maximum(work[base] + rise, 0.0), 0.0)

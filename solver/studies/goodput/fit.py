@@ -81,13 +81,17 @@ class Design:
         further = further_replicas(replicas)
         several, alone = self.several_nodes.astype(float), self.one_node.astype(float)
         self.compute = np.column_stack([np.ones_like(atomic), atomic])
-        self.network = np.column_stack([several, several * further, alone, alone * further])
+        self.network = np.column_stack(
+            [several, several * further, alone, alone * further]
+        )
         self.floor = np.where(replicas > 1, 0.0, LEAST_TIME + LEAST_TIME * further)
         self.further = further
 
     def times(self, params: Floats) -> tuple[Floats, Floats]:
         """Return the times [n] of a micro-batch and of the gradient exchange."""
-        return self.compute @ params[:ALPHA_N], self.network @ params[ALPHA_N:GAMMA] + self.floor
+        return self.compute @ params[:ALPHA_N], self.network @ params[
+            ALPHA_N:GAMMA
+        ] + self.floor
 
     def predict(self, params: Floats) -> Prediction:
         """Return the logarithms of both times and their slopes, in closed form."""
@@ -104,7 +108,9 @@ class Design:
         optim_slopes[:, :ALPHA_N] = self.compute * (share / accum)[:, None]
         optim_slopes[:, ALPHA_N:GAMMA] = self.network * ((1 - share) / network)[:, None]
         optim_slopes[:, GAMMA] = (minor * np.log(ratio) - extra) / gamma
-        return Prediction(np.log(accum), np.log(longer) + extra, accum_slopes, optim_slopes)
+        return Prediction(
+            np.log(accum), np.log(longer) + extra, accum_slopes, optim_slopes
+        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,9 @@ def _fixed(design: Design) -> Iterator[tuple[int, str]]:
         yield from ((BETA_N, reason), (BETA_R, reason))
 
 
-def unidentified(design: Design, box: ParameterBounds, params: Floats) -> tuple[str, ...]:
+def unidentified(
+    design: Design, box: ParameterBounds, params: Floats
+) -> tuple[str, ...]:
     """Return a warning for each free parameter that the data leave open.
 
     They have a share in the null space of the slopes of all predicted logarithms by the logarithms
@@ -197,7 +205,9 @@ def _balanced(design: Design, params: Floats) -> Floats:
     size = np.median(design.compute[:, 1])
     time = params[ALPHA_C] + params[BETA_C] * size
     each = time / np.max(design.further)
-    return np.array([0.6 * time, 0.4 * time / size, 0.7 * time, each, 0.8 * time, each, 2.3])
+    return np.array(
+        [0.6 * time, 0.4 * time / size, 0.7 * time, each, 0.8 * time, each, 2.3]
+    )
 
 
 def fit_goodput(
@@ -300,10 +310,14 @@ class FitObjective:
         """
         accum, optim = self.errors(params)
         ratios = params[[BETA_N, BETA_R]] / params[[ALPHA_N, ALPHA_R]]
-        prior = FIT.gamma_weight * (params[GAMMA] - 1) ** 2 + FIT.ratio_weight * (ratios @ ratios)
+        prior = FIT.gamma_weight * (params[GAMMA] - 1) ** 2 + FIT.ratio_weight * (
+            ratios @ ratios
+        )
         return _norm(accum, smoothing) + _norm(optim, smoothing) + float(prior)
 
-    def model(self, params: Floats, smoothing: float = 0.0) -> tuple[float, Floats, Floats]:
+    def model(
+        self, params: Floats, smoothing: float = 0.0
+    ) -> tuple[float, Floats, Floats]:
         """Return the objective with its gradient and an approximate curvature.
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
@@ -315,7 +329,10 @@ class FitObjective:
         accum = predicted.accum - self.log_accum
         optim = predicted.optim - self.log_optim
         value, gradient, curvature = _priors(params)
-        for error, slopes in ((accum, predicted.accum_slopes), (optim, predicted.optim_slopes)):
+        for error, slopes in (
+            (accum, predicted.accum_slopes),
+            (optim, predicted.optim_slopes),
+        ):
             norm = _norm(error, smoothing)
             value += norm
             if norm > 0:
@@ -344,7 +361,9 @@ def _priors(params: Floats) -> tuple[float, Floats, Floats]:
 def _minimise(objective: FitObjective) -> tuple[Floats, bool]:
     candidates = [objective.box.clip(np.array(FIT.published_start))]
     candidates += [_guess(objective, gamma) for gamma in FIT.guessed_gammas]
-    descents = [_descend(objective, start, FIT.smoothing[-1], FIT.rough) for start in candidates]
+    descents = [
+        _descend(objective, start, FIT.smoothing[-1], FIT.rough) for start in candidates
+    ]
     kept = min(descents, key=lambda descent: objective.value(descent[0]))
     current = kept
     for smoothing in FIT.smoothing:
@@ -384,7 +403,9 @@ def _line(places: Floats, times: Floats) -> Floats:
         start, slope = np.linalg.solve(normal, [np.sum(ones), np.sum(scaled)]).tolist()
     # Keeps both above 0, as their bounds demand, where the best line is not.
     least = 0.1 * float(np.min(times))
-    return np.array([max(start, least), max(slope, 1e-3 * least / float(np.max(places)))])
+    return np.array(
+        [max(start, least), max(slope, 1e-3 * least / float(np.max(places)))]
+    )
 
 
 def _descend(
@@ -411,10 +432,16 @@ def _descend(
 
 
 def _step(
-    box: ParameterBounds, params: Floats, gradient: Floats, curvature: Floats, damping: float
+    box: ParameterBounds,
+    params: Floats,
+    gradient: Floats,
+    curvature: Floats,
+    damping: float,
 ) -> Floats:
     # A damped step [7] of the parameters that no bound holds back.
-    held = ((params <= box.lower) & (gradient >= 0)) | ((params >= box.upper) & (gradient <= 0))
+    held = ((params <= box.lower) & (gradient >= 0)) | (
+        (params >= box.upper) & (gradient <= 0)
+    )
     moving = np.flatnonzero(~held & (box.lower < box.upper))
     scale = 1 / np.sqrt(np.maximum(np.diag(curvature)[moving], 1e-300))
     matrix = curvature[np.ix_(moving, moving)] * np.outer(scale, scale)

@@ -57,7 +57,9 @@ class GoodputModel:
         object.__setattr__(self, "perf", _params("perf", PerfParams, self.perf))
         object.__setattr__(self, "grad", _params("grad", GradParams, self.grad))
         size = as_number("init_batch_size", self.init_batch_size, above=0)
-        object.__setattr__(self, "init_batch_size", int(size) if size == int(size) else size)
+        object.__setattr__(
+            self, "init_batch_size", int(size) if size == int(size) else size
+        )
 
     def throughput(
         self,
@@ -172,7 +174,9 @@ class GoodputModel:
             self.init_batch_size, max_batch_size, atomic_bsz_range, accumulation, compat
         )
         nodes, replicas = allocation(num_nodes, num_replicas)
-        best = best_configurations(self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits)
+        best = best_configurations(
+            self.perf, self.grad, nodes.ravel(), replicas.ravel(), limits
+        )
         best = Best(*(values.reshape(nodes.shape) for values in best))
         atomic, accum = best.atomic.astype(np.int64), best.accum.astype(np.int64)
         return plain(best.goodput), plain(atomic), plain(accum)
@@ -231,5 +235,11 @@ def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
 
 
 def _row(configuration: Sequence[int], figures: Sequence[float] | None) -> GoodputRow:
-    values = (*configuration, _batch(configuration), *(figures or (None, None, None, 0.0)))
-    return GoodputRow.model_validate(dict(zip(GoodputRow.model_fields, values, strict=True)))
+    values = (
+        *configuration,
+        _batch(configuration),
+        *(figures or (None, None, None, 0.0)),
+    )
+    return GoodputRow.model_validate(
+        dict(zip(GoodputRow.model_fields, values, strict=True))
+    )

@@ -81,7 +81,9 @@ def _candidates(
     else:
         grid = given[given % unit == 0]
         ends = []
-    counts = np.concatenate([np.broadcast_to(grid, (len(least), len(grid))), *ends], axis=1)
+    counts = np.concatenate(
+        [np.broadcast_to(grid, (len(least), len(grid))), *ends], axis=1
+    )
     fits = (counts >= np.maximum(first, unit)) & (counts <= last)
     return np.where(fits, counts, curve.microbatches[0]), fits
 
@@ -93,7 +95,9 @@ def _grid(most: int, curve: ScheduleCurve) -> IntArray:
     powers = np.arange(1, int(doublings * steps) + 1) / steps
     beyond = np.round(dense * 2.0**powers).astype(np.int64) // unit * unit
     every = np.arange(unit, min(dense, most) + 1, unit)
-    measured = np.array([count for count in curve.microbatches if count <= most], dtype=np.int64)
+    measured = np.array(
+        [count for count in curve.microbatches if count <= most], dtype=np.int64
+    )
     return np.unique(np.concatenate([every, beyond, measured]))
 
 
@@ -148,7 +152,9 @@ class PipelineGoodput:
     def __post_init__(self) -> None:
         """Check the curves and sort them by micro-batch size."""
         if not self.curves:
-            raise InputError("expected a curve for at least one micro-batch size", field="curves")
+            raise InputError(
+                "expected a curve for at least one micro-batch size", field="curves"
+            )
         sizes = whole_numbers("curves", list(self.curves)).tolist()
         curves = dict(sorted(zip(sizes, self.curves.values(), strict=True)))
         object.__setattr__(self, "curves", curves)
@@ -178,7 +184,9 @@ class PipelineGoodput:
         for unit in (units[0], self.time_unit):
             if unit not in UNITS_PER_SECOND:
                 known = ", ".join(UNITS_PER_SECOND)
-                raise InputError(f'expected one of {known}, got "{unit}"', field="time_unit")
+                raise InputError(
+                    f'expected one of {known}, got "{unit}"', field="time_unit"
+                )
         return UNITS_PER_SECOND[units[0]] / UNITS_PER_SECOND[self.time_unit]
 
     def step_time(
@@ -199,7 +207,9 @@ class PipelineGoodput:
         nodes, replicas, sizes, counts = self._configurations(
             num_nodes, num_replicas, atomic_bsz, microbatches
         )
-        return self._step_times(self._network_time(nodes, replicas), sizes, counts).plain()
+        return self._step_times(
+            self._network_time(nodes, replicas), sizes, counts
+        ).plain()
 
     def evaluate(
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, microbatches: Any
@@ -232,7 +242,9 @@ class PipelineGoodput:
         nodes, replicas, sizes, counts = self._configurations(
             num_nodes, num_replicas, atomic_bsz, microbatches
         )
-        found = self._evaluated(replicas, self._network_time(nodes, replicas), sizes, counts)
+        found = self._evaluated(
+            replicas, self._network_time(nodes, replicas), sizes, counts
+        )
         batch, least = found.batch_size, self.model.init_batch_size
         expected = f"replicas x micro-batch size x micro-batches of at least {least:g}"
         refuse("microbatches", batch, batch < least, expected)
@@ -246,7 +258,12 @@ class PipelineGoodput:
         )
 
     def optimize(
-        self, num_nodes: Any, num_replicas: Any, *, max_batch_size: float, microbatches: Any = None
+        self,
+        num_nodes: Any,
+        num_replicas: Any,
+        *,
+        max_batch_size: float,
+        microbatches: Any = None,
     ) -> PipelineChoice:
         """Return the micro-batch size and number of micro-batches with the best goodput.
 
@@ -276,11 +293,18 @@ class PipelineGoodput:
         """
         nodes, replicas = allocation(num_nodes, num_replicas)
         held = [curve.holds_for(replicas) for curve in self.curves.values()]
-        refuse("num_replicas", replicas, ~np.any(held, axis=0), self._timed_for(self.curves))
+        refuse(
+            "num_replicas",
+            replicas,
+            ~np.any(held, axis=0),
+            self._timed_for(self.curves),
+        )
         largest = as_number("max_batch_size", max_batch_size, above=0)
         least = self.model.init_batch_size
         if largest < least:
-            text = f"expected at least the initial batch size {least:g}, got {largest:g}"
+            text = (
+                f"expected at least the initial batch size {least:g}, got {largest:g}"
+            )
             raise InputError(text, field="max_batch_size")
         if microbatches is not None:
             microbatches = np.unique(whole_numbers("microbatches", microbatches))
@@ -288,7 +312,9 @@ class PipelineGoodput:
         # Many pairs share the replicas and the sync time; each such case is solved once.
         cases, place = np.unique(replicas + 1j * network, return_inverse=True)
         copies, syncs = cases.real.astype(np.int64), cases.imag
-        size, count = self._chosen(copies[:, None], syncs[:, None], largest, microbatches)
+        size, count = self._chosen(
+            copies[:, None], syncs[:, None], largest, microbatches
+        )
         some = np.flatnonzero(size)
         found = self._evaluated(copies[some], syncs[some], size[some], count[some])
 
@@ -306,7 +332,11 @@ class PipelineGoodput:
         )
 
     def _chosen(
-        self, replicas: IntArray, network: Floats, largest: float, given: IntArray | None
+        self,
+        replicas: IntArray,
+        network: Floats,
+        largest: float,
+        given: IntArray | None,
     ) -> tuple[IntArray, IntArray]:
         rows = np.arange(len(replicas))
         best = np.zeros(len(rows))
@@ -320,7 +350,9 @@ class PipelineGoodput:
                 continue
             batch = local * counts
             speed = batch / self._reached(curve, network, counts)
-            value = np.where(fits, speed * self._efficiency(np.where(fits, batch, 0.0)), 0.0)
+            value = np.where(
+                fits, speed * self._efficiency(np.where(fits, batch, 0.0)), 0.0
+            )
             column = value.argmax(axis=1)
             better = value[rows, column] > best
             best = np.where(better, value[rows, column], best)
@@ -362,7 +394,10 @@ class PipelineGoodput:
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray
     ) -> PipelineEvaluation:
         batch = replicas.astype(np.float64) * sizes * counts
-        step, efficiency = self._step_times(network, sizes, counts), self._efficiency(batch)
+        step, efficiency = (
+            self._step_times(network, sizes, counts),
+            self._efficiency(batch),
+        )
         throughput = step.rate(batch * self._factor)
         extrapolated = np.zeros(sizes.shape, dtype=np.bool_)
         for size, curve in self.curves.items():
@@ -378,9 +413,13 @@ class PipelineGoodput:
         )
 
     def _efficiency(self, batch: Floats) -> Floats:
-        return np.asarray(self.model.efficiency(np.maximum(batch, self.model.init_batch_size)))
+        return np.asarray(
+            self.model.efficiency(np.maximum(batch, self.model.init_batch_size))
+        )
 
-    def _step_times(self, network: Floats, sizes: IntArray, counts: IntArray) -> Interval:
+    def _step_times(
+        self, network: Floats, sizes: IntArray, counts: IntArray
+    ) -> Interval:
         low, high = np.zeros(sizes.shape), np.zeros(sizes.shape)
         for size, curve in self.curves.items():
             chosen = sizes == size
@@ -389,7 +428,9 @@ class PipelineGoodput:
                 low[chosen] = self._bound(curve, network[chosen], counts[chosen])
         return Interval(at_most(low, high), high)
 
-    def _reached(self, curve: ScheduleCurve, network: Floats, counts: IntArray) -> Floats:
+    def _reached(
+        self, curve: ScheduleCurve, network: Floats, counts: IntArray
+    ) -> Floats:
         makespan: Floats = curve.makespan(counts)
         if self.has_sync:
             return makespan
@@ -403,7 +444,9 @@ class PipelineGoodput:
         bound: Floats = curve.bound(counts)
         if self.has_sync:
             return bound
-        return self._with_sync(bound, (counts - 1) * np.float64(curve.bound_slope), network)
+        return self._with_sync(
+            bound, (counts - 1) * np.float64(curve.bound_slope), network
+        )
 
     def _with_sync(self, makespan: Floats, steady: Floats, network: Floats) -> Floats:
         steady = np.minimum(steady, makespan)

@@ -94,7 +94,9 @@ class BatchLimits:
             limits.
         """
         batch = replicas * atomic * (accum + 1)
-        allowed: BoolArray = (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
+        allowed: BoolArray = (
+            (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
+        )
         if self.compat:
             return allowed
         alone = self.accumulation & (replicas == 1) & (accum == 0)
@@ -102,12 +104,15 @@ class BatchLimits:
         return allowed
 
 
-def _range(given: tuple[float | None, float | None] | None) -> tuple[float, float | None]:
+def _range(
+    given: tuple[float | None, float | None] | None,
+) -> tuple[float, float | None]:
     if given is None:
         return 1.0, None
     if not isinstance(given, tuple | list | np.ndarray) or len(given) != 2:
         raise InputError(
-            f"expected a pair (least, greatest), got {describe(given)}", field="atomic_bsz_range"
+            f"expected a pair (least, greatest), got {describe(given)}",
+            field="atomic_bsz_range",
         )
     low, high = (
         None if end is None else as_number(f"atomic_bsz_range[{side}]", end, least=1)
@@ -129,11 +134,17 @@ class Best(NamedTuple):
     def or_better(self, other: Best) -> Best:
         """Return, case by case, the one of higher goodput; this one if they are equal."""
         better = other.goodput > self.goodput
-        return Best(*(np.where(better, new, old) for old, new in zip(self, other, strict=True)))
+        return Best(
+            *(np.where(better, new, old) for old, new in zip(self, other, strict=True))
+        )
 
 
 def best_configurations(
-    perf: PerfParams, grad: GradParams, nodes: IntArray, replicas: IntArray, limits: BatchLimits
+    perf: PerfParams,
+    grad: GradParams,
+    nodes: IntArray,
+    replicas: IntArray,
+    limits: BatchLimits,
 ) -> Best:
     """Return the best configuration of each allocation, see `GoodputModel.optimize`.
 
@@ -199,8 +210,12 @@ class BatchSizeSearch:
         """Return the first of the best of the published batch sizes."""
         limits = self.limits
         first = np.maximum(limits.least, limits.low * self.replicas)
-        local = np.geomspace(first, limits.most, self.params.batch_sizes) / self.replicas
-        accum = accumulation_steps(local, np.broadcast_to(self.replicas, local.shape), limits)
+        local = (
+            np.geomspace(first, limits.most, self.params.batch_sizes) / self.replicas
+        )
+        accum = accumulation_steps(
+            local, np.broadcast_to(self.replicas, local.shape), limits
+        )
         atomic = np.ceil(local / (accum + 1) - self.params.rounding)
         goodput = self._allowed_goodput(np.arange(len(first)), atomic, accum + 1)
         chosen = np.argmax(goodput, axis=0), np.arange(len(first))
@@ -213,7 +228,9 @@ class BatchSizeSearch:
         if self.limits.accumulation:
             fewest = self._fewest_steps(case)
             known = self._best_size(case, fewest)
-            best = reduce(Best.or_better, [best, known, self._best_size(case, fewest + 1)])
+            best = reduce(
+                Best.or_better, [best, known, self._best_size(case, fewest + 1)]
+            )
             best = self._among_sizes(best, fewest, known.atomic)
         return Best(*(np.where(best.goodput > 0, values, 0.0) for values in best))
 
@@ -225,13 +242,19 @@ class BatchSizeSearch:
         # The number of micro-batches below which all are worse, or not allowed.
         samples = self.replicas * self._high
         # One replica has a single micro-batch at the initial batch size only, tried by itself.
-        allowed = np.maximum(1.0 + (self.replicas == 1), np.ceil(self.limits.least / samples))
+        allowed = np.maximum(
+            1.0 + (self.replicas == 1), np.ceil(self.limits.least / samples)
+        )
         ideal = np.floor(self._ideal_steps(case, np.full(len(case), self._high)))
-        return np.maximum(allowed, np.minimum(ideal, np.floor(self.limits.most / samples)))
+        return np.maximum(
+            allowed, np.minimum(ideal, np.floor(self.limits.most / samples))
+        )
 
     def _best_size(self, case: IntArray, steps: Floats) -> Best:
         samples = self.replicas[case] * steps
-        first = np.maximum(np.ceil(self.limits.low), np.ceil(self.limits.least / samples))
+        first = np.maximum(
+            np.ceil(self.limits.low), np.ceil(self.limits.least / samples)
+        )
         last = np.minimum(self._high, np.floor(self.limits.most / samples))
         if self.limits.accumulation:
             alone = (self.replicas[case] == 1) & (steps == 1)
@@ -249,20 +272,29 @@ class BatchSizeSearch:
         enough = best.goodput * (1 + self.params.gain)
         first = np.full(len(fewest), np.ceil(self.limits.low))
         top = np.maximum(first, np.minimum(size + 1, self._high))
-        least = _first_where(lambda b: self._potential(case, b, fewest) > enough, first, size - 1)
+        least = _first_where(
+            lambda b: self._potential(case, b, fewest) > enough, first, size - 1
+        )
         most = self.params.most_sizes
         count = np.minimum(top - least + 1, most).astype(np.int64)
         found = Best(*(values.copy() for values in best))
         filled = np.flatnonzero(count > 0)
-        filled = filled[np.argsort(count[filled])]  # so that cases of a part have as many sizes
+        filled = filled[
+            np.argsort(count[filled])
+        ]  # so that cases of a part have as many sizes
         for part in np.array_split(filled, 1 + count.sum() // self.params.at_once):
             last = count[part, None] - 1
             place = np.minimum(np.arange(last.max(initial=0) + 1), last)
             # Of too many the largest, and the smallest, which fit closer limits.
-            sizes = np.where(2 * place < most, top[part, None], least[part, None] + last) - place
+            sizes = (
+                np.where(2 * place < most, top[part, None], least[part, None] + last)
+                - place
+            )
             for values in self._best_steps(part[:, None], sizes):
                 column = values.goodput.argmax(axis=1)[:, None]
-                picked = [np.take_along_axis(each, column, axis=1).ravel() for each in values]
+                picked = [
+                    np.take_along_axis(each, column, axis=1).ravel() for each in values
+                ]
                 better = picked[0] > found.goodput[part]
                 for old, new in zip(found, picked, strict=True):
                     old[part[better]] = new[better]
@@ -274,7 +306,9 @@ class BatchSizeSearch:
         alone = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
         first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + alone)
         last = np.floor(self.limits.most / samples)
-        down = np.maximum(first, np.minimum(np.floor(self._ideal_steps(case, atomic)), last))
+        down = np.maximum(
+            first, np.minimum(np.floor(self._ideal_steps(case, atomic)), last)
+        )
         for steps in (down, np.maximum(first, np.minimum(down + 1, last))):
             yield Best(self._allowed_goodput(case, atomic, steps), atomic, steps - 1)
 
@@ -283,7 +317,9 @@ class BatchSizeSearch:
         samples = self.replicas[case] * np.maximum(atomic, 1.0)
         ideal = np.maximum(self._ideal_steps(case, atomic), self.limits.least / samples)
         return self._goodput(
-            case, atomic, np.maximum(fewest, np.minimum(ideal, self.limits.most / samples))
+            case,
+            atomic,
+            np.maximum(fewest, np.minimum(ideal, self.limits.most / samples)),
         )
 
     def _ideal_steps(self, case: IntArray, atomic: Floats) -> Floats:
@@ -303,7 +339,9 @@ class BatchSizeSearch:
 
     def _allowed_goodput(self, case: IntArray, atomic: Floats, steps: Floats) -> Floats:
         allowed = self.limits.allow(self.replicas[case], atomic, steps - 1)
-        return np.where(allowed, self._goodput(case, np.maximum(atomic, 1.0), steps), 0.0)
+        return np.where(
+            allowed, self._goodput(case, np.maximum(atomic, 1.0), steps), 0.0
+        )
 
     def _goodput(self, case: IntArray, atomic: Floats, steps: Floats) -> Floats:
         time, norm = self._times(case, atomic)
@@ -316,11 +354,16 @@ class BatchSizeSearch:
         return time, gamma_norm(time, self.network[case], self.perf.gamma)
 
 
-def _first_where(holds: Callable[[Floats], BoolArray], first: Floats, last: Floats) -> Floats:
+def _first_where(
+    holds: Callable[[Floats], BoolArray], first: Floats, last: Floats
+) -> Floats:
     # The least whole numbers from `first` on where something holds, `last` where it never does.
     low, high = first, np.maximum(first, last)
     while np.any(low < high):
         middle = np.floor((low + high) / 2)
         done = holds(middle)
-        low, high = np.where(done, low, np.minimum(middle + 1, high)), np.where(done, middle, high)
+        low, high = (
+            np.where(done, low, np.minimum(middle + 1, high)),
+            np.where(done, middle, high),
+        )
     return low

@@ -58,7 +58,9 @@ class StepTime:
         """Take over the bound and the schedule of a run."""
         if result.bound is not None:
             self.floor = max(self.floor, result.bound - result.tick_error)
-        if result.makespan is not None and (self.reached is None or result.makespan < self.reached):
+        if result.makespan is not None and (
+            self.reached is None or result.makespan < self.reached
+        ):
             self.reached, self.method = float(result.makespan), result.best_by
         last, feasible = HeuristicStatus.NOT_APPLICABLE, HeuristicStatus.FEASIBLE
         failed = (e for e in result.heuristics if e.status is not feasible and e.reason)

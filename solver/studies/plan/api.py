@@ -34,7 +34,11 @@ from ppsolve.solver.studies.plan.candidate import Candidate, Level
 from ppsolve.solver.studies.plan.params import PlanLimits
 from ppsolve.solver.studies.plan.progress import PlanListener
 from ppsolve.solver.studies.plan.search import PlanSearch
-from ppsolve.solver.studies.plan.space import ConfigurationSpace, enumerate_space, runnable
+from ppsolve.solver.studies.plan.space import (
+    ConfigurationSpace,
+    enumerate_space,
+    runnable,
+)
 from ppsolve.solver.studies.plan.split import Boundaries
 from ppsolve.solver.studies.plan.strategy import run_plan
 
@@ -104,7 +108,11 @@ def plan(
         allowed = request.search.model_copy(update={"schedules": ()})
         request = request.model_copy(update={"search": allowed})
     options = Options(
-        time_limit=time_limit, gap=gap, workers=workers, seed=seed, deterministic=deterministic
+        time_limit=time_limit,
+        gap=gap,
+        workers=workers,
+        seed=seed,
+        deterministic=deterministic,
     )
     limits = PlanLimits(options, finalists, exhaustive, runtime=few)
     limit, params = None if deterministic else options.time_limit, limits.params
@@ -128,7 +136,9 @@ def _check_options(request: PlanRequest, finalists: int) -> None:
 
 def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
     winner = search.winner
-    ranked = sorted(search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise))
+    ranked = sorted(
+        search.candidates, key=lambda c: (_group(search, c), -c.low, c.promise)
+    )
     rows = [_row(search, candidate, rank) for rank, candidate in enumerate(ranked, 1)]
     reached = None if winner is None else Range(low=winner.low, high=search.high)
     return Plan(
@@ -182,7 +192,9 @@ def _verdict(search: PlanSearch, candidate: Candidate) -> tuple[Verdict, Rule | 
         if is_named and candidate.step.reached is not None:
             return Verdict.LOST, Rule.ALLOWED
         return Verdict.LOST, RULE_OF_LEVEL[candidate.level]
-    if candidate.step.reached is None and (candidate.is_stuck or candidate.step.failures):
+    if candidate.step.reached is None and (
+        candidate.is_stuck or candidate.step.failures
+    ):
         return Verdict.OPEN, Rule.NO_SCHEDULE
     return Verdict.OPEN, Rule.LIMIT
 
@@ -233,16 +245,23 @@ def _range(interval: Interval | None, divisor: float = 1.0) -> Range | None:
 
 
 def _reason(
-    search: PlanSearch, candidate: Candidate, rule: Rule | None, shortage: MemoryShortage | None
+    search: PlanSearch,
+    candidate: Candidate,
+    rule: Rule | None,
+    shortage: MemoryShortage | None,
 ) -> str:
     if candidate.ruled_out is not None:
         return candidate.reason + (f": {shortage}" if shortage is not None else "")
     if rule is None:
         return _winning_reason(search, candidate)
     if rule is Rule.SCHEDULES_MEMORY and shortage is not None:
-        return f"no allowed schedule fits the memory: under {shortage.schedule} {shortage}"
+        return (
+            f"no allowed schedule fits the memory: under {shortage.schedule} {shortage}"
+        )
     if rule in {Rule.NO_SCHEDULE, Rule.NOT_APPLICABLE, Rule.SCHEDULES_MEMORY}:
-        failures = (f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3])
+        failures = (
+            f"{failed.name}: {failed.reason}" for failed in candidate.step.failures[:3]
+        )
         return f"no schedule: {candidate.reason or '; '.join(failures) or 'none found that fits'}"
     return f"{_reaches(candidate)}; {_may_reach(search, candidate, rule)}"
 
@@ -255,7 +274,9 @@ def _reaches(candidate: Candidate) -> str:
 
 def _may_reach(search: PlanSearch, candidate: Candidate, rule: Rule) -> str:
     if rule is Rule.LIMIT:
-        is_proved = search.winner is not None and candidate.split_high <= search.winner.low
+        is_proved = (
+            search.winner is not None and candidate.split_high <= search.winner.low
+        )
         proof = "proved for this split; another one " if is_proved else ""
         return f"{proof}may reach {candidate.high:.6g}"
     if candidate.is_final:
@@ -273,7 +294,9 @@ def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     undecided = [c for c in rivals if _may_win(search, c)]
     if any(c.split_high > winner.low for c in undecided):
         most = max(c.high for c in undecided)
-        return f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
+        return (
+            f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
+        )
     by_split = [c for c in (winner, *undecided) if _is_rest_open(search, c)]
     if by_split:
         most = max(c.rest_high for c in by_split) / winner.low - 1
@@ -286,7 +309,9 @@ def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     return "proved: no other configuration has a higher goodput"
 
 
-def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) -> PlanCounts:
+def _counts(
+    rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch
+) -> PlanCounts:
     levels = [candidate.level for candidate in search.candidates]
     decided = Counter(row.lost_by for row in rows if row.verdict is Verdict.LOST)
     if search.winner is not None:
@@ -302,7 +327,8 @@ def _counts(rows: list[PlanRow], space: ConfigurationSpace, search: PlanSearch) 
         not_applicable=decided[Rule.NOT_APPLICABLE],
         undecided=sum(row.verdict is Verdict.OPEN for row in rows),
         heuristic_runs=sum(
-            c.level >= Level.MEASURED or c.step.reached is not None for c in search.candidates
+            c.level >= Level.MEASURED or c.step.reached is not None
+            for c in search.candidates
         ),
         exact_runs=levels.count(Level.SOLVED),
     )
@@ -313,7 +339,9 @@ def exceeds_memory(entry: HeuristicEntry) -> bool:
     return entry.broken is not None and entry.broken.rule == "memory"
 
 
-def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortage | None:
+def shortage_of(
+    builder: PipelineBuilder, candidate: Candidate
+) -> MemoryShortage | None:
     """Return the memory that a candidate lacks which was ruled out or has no schedule.
 
     `builder`: that of its profile.
@@ -328,10 +356,14 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
     device: int | None
     needed: Fraction | float | None
     is_by_orders = builder.runtime is not None
-    if candidate.ruled_out is Rule.MEMORY and (candidate.boundaries is None or is_by_orders):
+    if candidate.ruled_out is Rule.MEMORY and (
+        candidate.boundaries is None or is_by_orders
+    ):
         device, needed = candidate.fullest, candidate.needed
         if device is None:
-            device = builder.fullest_device(c.microbatch_size, builder.stage_to_device(c))
+            device = builder.fullest_device(
+                c.microbatch_size, builder.stage_to_device(c)
+            )
         # A bound that is no proof by itself is no reason.
         if needed is not None and needed <= capacity:
             needed = None
@@ -339,8 +371,16 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
         held = _held(builder, c, candidate.boundaries or ())
         device, needed = max(enumerate(held), key=lambda pair: pair[1])
     else:
-        peaks = [(e.peak_memory, e.name) for e in candidate.step.failures if exceeds_memory(e)]
-        known = [(max(peak.values()), list(peak.values()), name) for peak, name in peaks if peak]
+        peaks = [
+            (e.peak_memory, e.name)
+            for e in candidate.step.failures
+            if exceeds_memory(e)
+        ]
+        known = [
+            (max(peak.values()), list(peak.values()), name)
+            for peak, name in peaks
+            if peak
+        ]
         if not known:
             return None
         needed, values, schedule = min(known)
@@ -350,14 +390,23 @@ def shortage_of(builder: PipelineBuilder, candidate: Candidate) -> MemoryShortag
         needed=None if needed is None else float(needed),
         available=float(builder.request.cluster.memory or 0),
         schedule=schedule,
-        may_help=tuple(_remedies(builder, c, float((needed or capacity) / capacity), schedule)),
+        may_help=tuple(
+            _remedies(builder, c, float((needed or capacity) / capacity), schedule)
+        ),
     )
 
 
-def _held(builder: PipelineBuilder, c: Configuration, boundaries: Boundaries) -> list[Fraction]:
+def _held(
+    builder: PipelineBuilder, c: Configuration, boundaries: Boundaries
+) -> list[Fraction]:
     # Bytes that each device needs for its states and one micro-batch.
-    held, layers = [Fraction(0)] * c.pipeline_depth, builder.layers(c.microbatch_size).held
-    for device, (first, last) in zip(builder.stage_to_device(c), pairwise(boundaries), strict=True):
+    held, layers = (
+        [Fraction(0)] * c.pipeline_depth,
+        builder.layers(c.microbatch_size).held,
+    )
+    for device, (first, last) in zip(
+        builder.stage_to_device(c), pairwise(boundaries), strict=True
+    ):
         held[device] += sum(layers[first:last])
     return held
 

@@ -53,19 +53,25 @@ class PipelineArrays:
         Raises `InputError`: a time is too long to be counted in ticks.
         """
         device = np.array(pipeline.devices)
-        duration = np.array([pipeline.sums(name) for name in ("forward", *pipeline.backwards)])
+        duration = np.array(
+            [pipeline.sums(name) for name in ("forward", *pipeline.backwards)]
+        )
         lag = np.zeros((device.max() + 1,) * 2, dtype=np.int64)
         reduced = pipeline.allreduces
         longest = max(int(duration.max()), *pipeline.lags.values(), *(reduced or ()), 0)
         if longest > MAX_TICKS:
-            raise InputError(f"expected times of at most {MAX_TICKS} ticks, got {longest}")
+            raise InputError(
+                f"expected times of at most {MAX_TICKS} ticks, got {longest}"
+            )
         for pair, ticks in pipeline.lags.items():
             lag[pair] = ticks
         held, freed, room = _memory(pipeline, device, len(duration))
         allreduce = None if reduced is None else np.array(reduced)
         has_optimizer = any(pipeline.layers.optimizer)
         optimizer = np.array(pipeline.sums("optimizer")) if has_optimizer else None
-        return cls(pipeline, device, duration, lag, held, freed, room, allreduce, optimizer)
+        return cls(
+            pipeline, device, duration, lag, held, freed, room, allreduce, optimizer
+        )
 
     @property
     def microbatches(self) -> int:
@@ -92,7 +98,14 @@ class PipelineArrays:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal pipelines."""
-        arrays = (self.device, self.duration, self.lag, self.held, self.freed, self.room)
+        arrays = (
+            self.device,
+            self.duration,
+            self.lag,
+            self.held,
+            self.freed,
+            self.room,
+        )
         tails = (self.allreduce, self.optimizer)
         same = [None if part is None else part.tobytes() for part in (*arrays, *tails)]
         return (self.microbatches, self.pipeline.layers.tick, *same)
@@ -105,7 +118,9 @@ class PipelineArrays:
         return there, back
 
 
-def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, IntArray, IntArray]:
+def _memory(
+    pipeline: Pipeline, device: IntArray, rows: int
+) -> tuple[IntArray, IntArray, IntArray]:
     # Amounts that forwards take and other ops give back, and the room; in grains.
     stages, capacity = len(device), pipeline.request.cluster.memory
     freed = np.zeros((rows, stages), dtype=np.int64)
@@ -115,7 +130,9 @@ def _memory(pipeline: Pipeline, device: IntArray, rows: int) -> tuple[IntArray, 
     held = np.array(pipeline.sums("activation"))
     # Parts of a grain are given back late: what is counted is never below what is in use.
     share = Fraction(pipeline.request.model.released_by_backward_weight)
-    freed[1] = held if rows == 2 else [int(int(amount) * (1 - share)) for amount in held]
+    freed[1] = (
+        held if rows == 2 else [int(int(amount) * (1 - share)) for amount in held]
+    )
     freed[-1] = held - freed[1:-1].sum(axis=0)
     room[:] = pipeline.layers.grains(most_in_use(Fraction(capacity)))
     np.subtract.at(room, device, np.array(pipeline.sums("state")))
@@ -203,7 +220,9 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
             amounts=tuple(amounts),
             acquire_op=forwards,
             acquire_amount=index,
-            release_op=np.concatenate([forwards + row * stages * count for row, _ in released]),
+            release_op=np.concatenate(
+                [forwards + row * stages * count for row, _ in released]
+            ),
             release_amount=np.concatenate(
                 [index + place * shift for place in range(1, len(released) + 1)]
             ),
@@ -238,7 +257,9 @@ def load_bound(arrays: PipelineArrays) -> int:
         max(load[mine].sum() + tail[mine].min(), passing[mine].sum() + home[mine].min())
         for mine in places
     )
-    return int(max(head[mine].min() + end for mine, end in zip(places, ends, strict=True)))
+    return int(
+        max(head[mine].min() + end for mine, end in zip(places, ends, strict=True))
+    )
 
 
 def memory_bound(arrays: PipelineArrays) -> int:
@@ -260,8 +281,12 @@ def memory_bound(arrays: PipelineArrays) -> int:
         # Amounts in parts of a grain are at most a grain above what is counted.
         room = room // max(unit, 1) * unit if share.denominator == 1 else room + 1
         if unit and room > 0:
-            total = arrays.microbatches * sum(products[stage] for stage in mine.tolist())
-            bounds.append(int(head[mine].min()) - (-total // room) + int(tail[mine].min()))
+            total = arrays.microbatches * sum(
+                products[stage] for stage in mine.tolist()
+            )
+            bounds.append(
+                int(head[mine].min()) - (-total // room) + int(tail[mine].min())
+            )
     return max(bounds)
 
 
@@ -270,17 +295,23 @@ def _byte_ticks(arrays: PipelineArrays, share: Fraction) -> list[int]:
     there, back = arrays.links()
     own = arrays.duration[:2].sum(axis=0)
     own[:-1] += there[:-1] + back[1:]
-    trips = np.cumsum(own[::-1])[::-1]  # from the start of a forward to the end of its backward
+    trips = np.cumsum(own[::-1])[
+        ::-1
+    ]  # from the start of a forward to the end of its backward
     held, weight = arrays.held.tolist(), _weight(arrays).tolist()
     late = (amount * share.numerator // share.denominator for amount in held)
     return [
         amount * trip + part * time
-        for amount, trip, part, time in zip(held, trips.tolist(), late, weight, strict=True)
+        for amount, trip, part, time in zip(
+            held, trips.tolist(), late, weight, strict=True
+        )
     ]
 
 
 def _weight(arrays: PipelineArrays) -> IntArray:
-    return arrays.duration[2] if len(arrays.duration) == 3 else np.zeros_like(arrays.held)
+    return (
+        arrays.duration[2] if len(arrays.duration) == 3 else np.zeros_like(arrays.held)
+    )
 
 
 def _head(arrays: PipelineArrays) -> IntArray:
@@ -305,4 +336,8 @@ def _home(arrays: PipelineArrays) -> IntArray:
 
 def _least_tail(arrays: PipelineArrays) -> IntArray:
     # The same from the end of any last op.
-    return np.minimum(_home(arrays), _after(arrays)) if len(arrays.duration) == 3 else _home(arrays)
+    return (
+        np.minimum(_home(arrays), _after(arrays))
+        if len(arrays.duration) == 3
+        else _home(arrays)
+    )

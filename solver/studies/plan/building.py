@@ -23,7 +23,11 @@ from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
-from ppsolve.solver.studies.plan.order_memory import OpenMoments, open_moments, timed_stages
+from ppsolve.solver.studies.plan.order_memory import (
+    OpenMoments,
+    open_moments,
+    timed_stages,
+)
 from ppsolve.solver.studies.plan.split import (
     Boundaries,
     Moments,
@@ -60,7 +64,9 @@ class PipelineBuilder:
     `runtime`: runs few orders, of which one has to fit the memory.
     """
 
-    def __init__(self, request: PlanRequest, runtime: RuntimeFamily | None = None) -> None:
+    def __init__(
+        self, request: PlanRequest, runtime: RuntimeFamily | None = None
+    ) -> None:
         self.request, self.runtime = request, runtime
         self.layers = cache(self._layers)
         self.lack_of_memory = cache(self._lack_of_memory)
@@ -149,14 +155,19 @@ class PipelineBuilder:
         if least is None:
             return None
         with suppress(SplitUndecidedError):
-            least = self._best_balanced(configuration, moments.likely, quick=quick) or least
+            least = (
+                self._best_balanced(configuration, moments.likely, quick=quick) or least
+            )
         return least.boundaries, least.proved
 
     def _best_balanced(
         self, configuration: Configuration, moments: Sequence[Moments], *, quick: bool
     ) -> Split | None:
         # Of those that leave room for one of the entries.
-        devices, size = self.stage_to_device(configuration), configuration.microbatch_size
+        devices, size = (
+            self.stage_to_device(configuration),
+            configuration.microbatch_size,
+        )
         splits = []
         undecided: SplitUndecidedError | None = None
         for in_flight in moments:
@@ -219,22 +230,34 @@ class PipelineBuilder:
             if known is None:
                 raise
             return known
-        if known is None or found is None or found.slowest_device < known.slowest_device:
+        if (
+            known is None
+            or found is None
+            or found.slowest_device < known.slowest_device
+        ):
             return found
         return replace(known, proved=found.proved)
 
     def _slowest_device(self, size: int, devices: Devices) -> int:
         # A lower bound on its ticks under any split.
-        return slowest_device_bound(SplitProblem.without_memory(self.layers(size).work, devices))
+        return slowest_device_bound(
+            SplitProblem.without_memory(self.layers(size).work, devices)
+        )
 
     def _sent_bytes(self, size: int) -> NDArray[np.float64]:
         # Gradients of the first 0, 1, ... layers.
         return np.array([0.0, *map(float, accumulate(self.layers(size).parameters))])
 
-    def _split_problem(self, size: int, devices: Devices, in_flight: Moments) -> SplitProblem:
+    def _split_problem(
+        self, size: int, devices: Devices, in_flight: Moments
+    ) -> SplitProblem:
         layers, capacity = self.layers(size), self.capacity
         static, activation = layers.whole("state"), layers.whole("activation")
-        room = None if capacity is None else (layers.grains(capacity),) * (max(devices) + 1)
+        room = (
+            None
+            if capacity is None
+            else (layers.grains(capacity),) * (max(devices) + 1)
+        )
         return SplitProblem(layers.work, static, activation, devices, room, in_flight)
 
     def least_step(self, configuration: Configuration) -> Fraction:
@@ -293,7 +316,11 @@ class PipelineBuilder:
             split = best_split(SplitProblem.without_memory(held, devices))
         except InputError:
             return None
-        return split.slowest_device * layers.grain if split is not None and split.proved else None
+        return (
+            split.slowest_device * layers.grain
+            if split is not None and split.proved
+            else None
+        )
 
     def _fullest_device(self, size: int, devices: Devices) -> int:
         # The device that needs most where memory is shared out as evenly as can be.
@@ -303,7 +330,9 @@ class PipelineBuilder:
         times = problem.device_times(split.boundaries) if split is not None else [0]
         return times.index(max(times))
 
-    def pipeline(self, configuration: Configuration, boundaries: Sequence[int]) -> Pipeline:
+    def pipeline(
+        self, configuration: Configuration, boundaries: Sequence[int]
+    ) -> Pipeline:
         """Return the pipeline of one replica under a configuration and a split.
 
         `boundaries`: s + 1 ascending layer indices where stages begin and end.
@@ -313,34 +342,56 @@ class PipelineBuilder:
         c = configuration
         devices, shape = self.stage_to_device(c), (c.pipeline_depth, c.replicas)
         # Neither transfers nor all-reduces depend on the number of micro-batches.
-        split = _PlacedSplit(c.microbatch_size, devices, tuple(boundaries), shape, c.rank_order)
+        split = _PlacedSplit(
+            c.microbatch_size, devices, tuple(boundaries), shape, c.rank_order
+        )
         allreduces = self._allreduces(split, c.backward) if c.replicas > 1 else None
         layers = self.layers(c.microbatch_size)
-        return Pipeline(self.request, c, layers, boundaries, devices, self._lags(split), allreduces)
+        return Pipeline(
+            self.request, c, layers, boundaries, devices, self._lags(split), allreduces
+        )
 
     def _transfer_lags(self, split: _PlacedSplit) -> dict[tuple[int, int], int]:
         slowest: dict[tuple[int, int], int] = {}
-        for (a, b), end in zip(pairwise(split.devices), split.boundaries[1:-1], strict=True):
+        for (a, b), end in zip(
+            pairwise(split.devices), split.boundaries[1:-1], strict=True
+        ):
             if a != b:
-                time = self._transfer(split.size, end - 1, (a, b), split.shape, split.order)
+                time = self._transfer(
+                    split.size, end - 1, (a, b), split.shape, split.order
+                )
                 slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
 
     def _transfer_ticks(
-        self, size: int, layer: int, pair: tuple[int, int], shape: tuple[int, int], order: RankOrder
+        self,
+        size: int,
+        layer: int,
+        pair: tuple[int, int],
+        shape: tuple[int, int],
+        order: RankOrder,
     ) -> int:
         layers = self.layers(size)
-        return layers.ticks(self.p2p(*pair, shape, order).transfer(layers.output[layer]))
+        return layers.ticks(
+            self.p2p(*pair, shape, order).transfer(layers.output[layer])
+        )
 
     def _allreduce_ticks(self, split: _PlacedSplit, backward: str) -> list[int]:
         layers, shape, times = self.layers(split.size), split.shape, []
         by_layer = self.request.cluster.gradient_buckets == "layer"
         gradients = layers.backward if backward == "fused" else layers.backward_weight
-        for device, (first, last) in zip(split.devices, pairwise(split.boundaries), strict=True):
-            link, amounts = self.ring(device, shape, split.order), layers.parameters[first:last]
+        for device, (first, last) in zip(
+            split.devices, pairwise(split.boundaries), strict=True
+        ):
+            link, amounts = (
+                self.ring(device, shape, split.order),
+                layers.parameters[first:last],
+            )
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
-            left = _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
+            left = (
+                _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
+            )
             times.append(layers.ticks(left))
         return times
 
@@ -366,8 +417,12 @@ class Pipeline:
         """Return the pipeline as an instance; raise `InputError` if it is too large."""
         c, layers = self.configuration, self.layers
         rows = range(c.pipeline_depth)
-        latency = [layers.decimals([self.lags.get((a, b), 0) for b in rows]) for a in rows]
-        variant = "" if c.variant == (1, "none") else f" tp{c.tensor_parallel} {c.recompute}"
+        latency = [
+            layers.decimals([self.lags.get((a, b), 0) for b in rows]) for a in rows
+        ]
+        variant = (
+            "" if c.variant == (1, "none") else f" tp{c.tensor_parallel} {c.recompute}"
+        )
         document = {
             "name": (
                 f"{self.request.name} p{c.pipeline_depth}x{c.virtual_stages} {c.placement} "
@@ -382,7 +437,9 @@ class Pipeline:
             "times": {name: self._times(name) for name in ("forward", *self.backwards)},
             "p2p": {"latency": latency},
             "memory": self._memory(),
-            "allreduce": None if self.allreduces is None else layers.decimals(self.allreduces),
+            "allreduce": None
+            if self.allreduces is None
+            else layers.decimals(self.allreduces),
             "optimizer": self._times("optimizer") if any(layers.optimizer) else None,
             "plan": self._origin(),
         }
@@ -394,7 +451,9 @@ class Pipeline:
         alike = self.request.cluster.orders_are_alike(c.pipeline_depth, c.replicas)
         return {
             "request": self.request.name,
-            "layers_per_stage": [last - first for first, last in pairwise(self.boundaries)],
+            "layers_per_stage": [
+                last - first for first, last in pairwise(self.boundaries)
+            ],
             "model": self.request.model.letters,
             "rank_order": None if alike else c.rank_order.value,
             **{name: getattr(c, name) for name in CHOSEN},
@@ -419,7 +478,9 @@ class Pipeline:
         grain = self.layers.grain
         return {
             "capacity": self.request.cluster.memory,
-            "activation": [decimal_of(grain * amount) for amount in self.sums("activation")],
+            "activation": [
+                decimal_of(grain * amount) for amount in self.sums("activation")
+            ],
             "static": [decimal_of(grain * amount) for amount in self.sums("state")],
             "released_by_backward_weight": self.request.model.released_by_backward_weight,
         }

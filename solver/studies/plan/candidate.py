@@ -130,7 +130,9 @@ class Candidate:
     def step_range(self) -> Interval:
         """Proven range of the step time of any split and schedule; without one it has no end."""
         reached = math.inf if self.step.reached is None else self.step.reached
-        return Interval(min(float(self.split_floor), float(self.rest_floor), reached), reached)
+        return Interval(
+            min(float(self.split_floor), float(self.rest_floor), reached), reached
+        )
 
     @property
     def high(self) -> float:
@@ -150,7 +152,11 @@ class Candidate:
     @property
     def low(self) -> float:
         """Goodput that a checked schedule reaches; 0 without one."""
-        return 0.0 if self.step.reached is None else self.samples_per_time / self.step.reached
+        return (
+            0.0
+            if self.step.reached is None
+            else self.samples_per_time / self.step.reached
+        )
 
     @property
     def is_closed(self) -> bool:
@@ -205,7 +211,8 @@ class Candidate:
         """Rule it out, as no split of the layers fits the memory."""
         self.ruled_out, self.needed = Rule.MEMORY, needed
         self.reason = (
-            "proved: no split of the layers leaves room for the states and one micro-batch"
+            "proved: no split of the layers leaves room for the states and one "
+            "micro-batch"
         )
 
     def lose_by_orders(self, title: str, peak: tuple[int, Fraction]) -> None:

@@ -33,12 +33,16 @@ class NoScheduleError(PpsolveError):
     it is proved that there is none.
     """
 
-    def __init__(self, microbatches: int, reasons: Sequence[str], *, is_proved: bool) -> None:
+    def __init__(
+        self, microbatches: int, reasons: Sequence[str], *, is_proved: bool
+    ) -> None:
         self.microbatches = microbatches
         self.reasons = list(reasons)
         self.is_proved = is_proved
         what = "there is no schedule (proved)" if is_proved else "no schedule was found"
-        super().__init__(f"with {microbatches} micro-batches {what}: {'; '.join(reasons)}")
+        super().__init__(
+            f"with {microbatches} micro-batches {what}: {'; '.join(reasons)}"
+        )
 
 
 def measure_curve(
@@ -137,7 +141,9 @@ def _has_sync(instance: PipelineInstance) -> bool:
 def _whole(microbatches: Sequence[int]) -> IntArray:
     numbers = whole_numbers("microbatches", microbatches)
     if not numbers.size:
-        raise InputError("expected at least one number of micro-batches", field="microbatches")
+        raise InputError(
+            "expected at least one number of micro-batches", field="microbatches"
+        )
     return numbers
 
 
@@ -168,7 +174,9 @@ def _check_heuristics(heuristics: Sequence[str] | None) -> None:
 
 
 def _points(
-    instance: PipelineInstance, numbers: Sequence[int], on_progress: ProgressListener | None
+    instance: PipelineInstance,
+    numbers: Sequence[int],
+    on_progress: ProgressListener | None,
 ) -> Iterator[PipelineInstance]:
     began = time.monotonic()
     for place, number in enumerate(numbers):
@@ -189,7 +197,9 @@ def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None) -> Step
         # GPipe, the first, is optimal for most pipelines without a limit; all of them took 3 to 5
         # times as long.
         with suppress(NoScheduleError):
-            step = _measured(instance, exact=False, heuristics=names[:1], time_limit=0.0)
+            step = _measured(
+                instance, exact=False, heuristics=names[:1], time_limit=0.0
+            )
             if step.time.high == step.floor:
                 return step
     return _measured(instance, exact=False, heuristics=names, time_limit=0.0)
@@ -203,14 +213,18 @@ def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Ste
     if step.reached is None:
         reasons = [result.reason or f"stopped: {result.stop_reason}"]
         if not exact and result.reason is None:
-            failed = ((e.name, e.status.replace("_", " "), e.reason) for e in step.failures)
+            failed = (
+                (e.name, e.status.replace("_", " "), e.reason) for e in step.failures
+            )
             reasons = [f"{name} {status}: {reason}" for name, status, reason in failed]
         is_proved = result.status is Status.INFEASIBLE
         raise NoScheduleError(instance.num_microbatches, reasons, is_proved=is_proved)
     # Runs check every schedule; of exact ones also the document that holds it is checked.
     violations = check(instance, result) if exact else ()
     if violations:
-        raise WrongScheduleError(f"{step.method}: {violations[0]} ({len(violations)} in all)")
+        raise WrongScheduleError(
+            f"{step.method}: {violations[0]} ({len(violations)} in all)"
+        )
     return step
 
 

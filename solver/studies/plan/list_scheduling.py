@@ -72,13 +72,18 @@ class QuickScheduler:
         self._builder = builder
         self._known: dict[tuple[object, ...], QuickSchedule | None] = {}
 
-    def arrays(self, configuration: Configuration, boundaries: Sequence[int]) -> PipelineArrays:
+    def arrays(
+        self, configuration: Configuration, boundaries: Sequence[int]
+    ) -> PipelineArrays:
         """Return the arrays of a configuration under a split.
 
         Returns: in ticks of the profile and grains.
         Raises `InputError`: the pipeline is too large, or one of its times is.
         """
-        arrays, most = PipelineArrays.of(self._builder.pipeline(configuration, boundaries)), 250_000
+        arrays, most = (
+            PipelineArrays.of(self._builder.pipeline(configuration, boundaries)),
+            250_000,
+        )
         # The schedule and the check of a larger one take half a second.
         if arrays.num_ops > min(most, MAX_LOWERED):
             raise InputError(f"expected at most {most} ops, got {arrays.num_ops}")
@@ -100,19 +105,28 @@ class QuickScheduler:
         if key not in self._known:
             expect(arrays.num_ops * len(rules))
             found = best_schedule(arrays, rules)
-            self._known[key] = found and QuickSchedule(unit_time(found[1]), BY_RULE, found[0])
+            self._known[key] = found and QuickSchedule(
+                unit_time(found[1]), BY_RULE, found[0]
+            )
         return self._known[key]
 
-    def makespan(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> int | None:
+    def makespan(
+        self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]
+    ) -> int | None:
         """Return the makespan of the best of some rules in ticks of the profile, unchecked.
 
         Returns: none where a device has no room for one micro-batch.
         """
         expect(arrays.num_ops * len(rules))
         starts = (_start(arrays, rule) for rule in rules)
-        return min((end_of(arrays, start) for start in starts if start is not None), default=None)
+        return min(
+            (end_of(arrays, start) for start in starts if start is not None),
+            default=None,
+        )
 
-    def named(self, arrays: PipelineArrays, names: Sequence[str]) -> QuickSchedule | None:
+    def named(
+        self, arrays: PipelineArrays, names: Sequence[str]
+    ) -> QuickSchedule | None:
         """Return the schedule of the first of these heuristics that makes one.
 
         `names`: heuristics; those that search are left out.
@@ -120,9 +134,15 @@ class QuickScheduler:
         """
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
-            found = None if heuristic.is_search else self._made(heuristic, instance, problem)
+            found = (
+                None
+                if heuristic.is_search
+                else self._made(heuristic, instance, problem)
+            )
             if found is not None:
-                return QuickSchedule(unit_time(found), heuristic.name, start=found.start)
+                return QuickSchedule(
+                    unit_time(found), heuristic.name, start=found.start
+                )
         return None
 
     def _made(
@@ -131,7 +151,9 @@ class QuickScheduler:
         kind, orders = kind_of(instance), heuristic.orders
         if orders is None or instance.collectives is not None:
             outcome = kind.run_heuristic(heuristic, instance, problem)
-            return outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
+            return (
+                outcome.schedule if outcome.status is HeuristicStatus.FEASIBLE else None
+            )
         if kind.obstacle(heuristic, instance) is not None:
             return None
         return fitting_schedule(
@@ -228,7 +250,9 @@ def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
     return None if start is None else with_tails(arrays, start)
 
 
-def _most_in_flight(warm_up: float | None, stages: int, devices: int, count: int) -> IntArray:
+def _most_in_flight(
+    warm_up: float | None, stages: int, devices: int, count: int
+) -> IntArray:
     """Return the most micro-batches of `count` between forward and backward: int64[S]."""
     if warm_up is None:
         return np.full(stages, count)
@@ -280,7 +304,9 @@ def end_of(arrays: PipelineArrays, start: IntArray) -> int:
     return int(end)
 
 
-def offer_start(task: ScheduleTask, arrays: PipelineArrays, start: IntArray, name: str) -> None:
+def offer_start(
+    task: ScheduleTask, arrays: PipelineArrays, start: IntArray, name: str
+) -> None:
     """Give a task a schedule, which it checks.
 
     `task`: the pipeline as an instance.

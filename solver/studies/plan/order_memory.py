@@ -41,7 +41,9 @@ class OpenMoments:
     """The moments of whatever may be run, each entry those of one schedule, or of all."""
 
     necessary: tuple[Moments, ...]  # what fits has room for all moments of one of them
-    likely: tuple[Moments, ...] = ()  # where that is not enough: those of schedules to be tried
+    likely: tuple[
+        Moments, ...
+    ] = ()  # where that is not enough: those of schedules to be tried
 
 
 def open_moments(
@@ -62,7 +64,9 @@ def open_moments(
         return OpenMoments((((1,) * shape.num_stages,),), ((usual,),))
     every = tuple(range(shape.num_stages))
     necessary = moments_of_orders(family, shape, timed)
-    return OpenMoments(necessary, moments_of_orders(family, shape, every) if timed != every else ())
+    return OpenMoments(
+        necessary, moments_of_orders(family, shape, every) if timed != every else ()
+    )
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +83,10 @@ def moments_of_orders(
     least: list[list[IntArray]] = []
     for order in family.orders(shape):
         held = in_flight_of(shape.stage_to_rank, order.orders, timed)
-        tables = [np.unique(np.pad(t, ((1, 0), (0, 0)), constant_values=1), axis=0) for t in held]
+        tables = [
+            np.unique(np.pad(t, ((1, 0), (0, 0)), constant_values=1), axis=0)
+            for t in held
+        ]
         if not any(_never_exceeds(other, tables) for other in least):
             least = [other for other in least if not _never_exceeds(tables, other)]
             least.append(tables)

@@ -35,7 +35,11 @@ class PlanParams:
     scheduled_anyway: int = 2_000
     # Rules by which configurations that may win are scheduled after the first rule.
     rules: tuple[WarmUpRule, ...] = (
-        *(WarmUpRule(wait, warm_up) for warm_up in (0.5, 0.8, 0.9, 1.0, 1.25) for wait in (1, 4)),
+        *(
+            WarmUpRule(wait, warm_up)
+            for warm_up in (0.5, 0.8, 0.9, 1.0, 1.25)
+            for wait in (1, 4)
+        ),
         WarmUpRule(0, 1.0),
         WarmUpRule(2, 1.0),
         WarmUpRule(16, 0.5),
@@ -91,10 +95,14 @@ class PlanLimits:
     finalists: int = 12
     exhaustive: bool = False
     params: PlanParams = PlanParams()
-    runtime: RuntimeFamily | None = None  # runs few orders, which are all that is allowed
+    runtime: RuntimeFamily | None = (
+        None  # runs few orders, which are all that is allowed
+    )
 
     @property
     def share_time(self) -> bool:
         """Whether the exact searches share the time of the plan; else each has the limit."""
-        is_limited = self.options.time_limit is not None and not self.options.deterministic
+        is_limited = (
+            self.options.time_limit is not None and not self.options.deterministic
+        )
         return is_limited and not self.exhaustive

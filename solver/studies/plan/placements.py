@@ -42,12 +42,16 @@ class NamedPlacement:
                 + did_you_mean(name, NAMED_PLACEMENTS)
             )
         if colon and not (count.isascii() and count.isdecimal() and int(count[:9]) > 0):
-            raise InputError(f'expected stages per device, a whole number >= 1, got "{count[:40]}"')
+            raise InputError(
+                f'expected stages per device, a whole number >= 1, got "{count[:40]}"'
+            )
         return cls(name, int(count[:9]) if colon else None)
 
     def __str__(self) -> str:
         """Return the text that `read` reads."""
-        return self.placement if self.chunks is None else f"{self.placement}:{self.chunks}"
+        return (
+            self.placement if self.chunks is None else f"{self.placement}:{self.chunks}"
+        )
 
 
 def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
@@ -84,7 +88,9 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
         data.pop(stale, None)
     if instance.layers is not None:
         return parsed_pipeline(_of_layers(data) | shape)
-    devices = parsed_pipeline(shape | {"times": {"forward": 1, "backward": 1}}).stage_to_device
+    devices = parsed_pipeline(
+        shape | {"times": {"forward": 1, "backward": 1}}
+    ).stage_to_device
     if instance.num_stages == instance.num_devices:
         parts = _even_parts(instance, devices)
     else:
@@ -96,7 +102,9 @@ def _of_layers(data: dict[str, Any]) -> dict[str, Any]:
     # Layers say what every stage takes and holds, however many there are.
     if "memory" in data:
         held = {"activation", "static"}
-        data["memory"] = {n: entry for n, entry in data["memory"].items() if n not in held}
+        data["memory"] = {
+            n: entry for n, entry in data["memory"].items() if n not in held
+        }
     return {name: entry for name, entry in data.items() if name != "times"}
 
 
@@ -108,7 +116,9 @@ def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
 
     def split(field: str, amounts: Any) -> Any:
         if isinstance(amounts, list):
-            return [_part(field, amounts[stage_of[device]], count) for device in devices]
+            return [
+                _part(field, amounts[stage_of[device]], count) for device in devices
+            ]
         return _part(field, amounts, count)
 
     return split
@@ -118,16 +128,24 @@ def _part(field: str, amount: Any, count: int) -> Any:
     if count == 1:
         return amount
     if isinstance(amount, list | dict):
-        raise InputError("expected times that are alike for all micro-batches", field=field)
+        raise InputError(
+            "expected times that are alike for all micro-batches", field=field
+        )
     return as_json_number(Decimal(str(amount)) / count)
 
 
-def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]) -> Convert:
+def _grouped(
+    instance: PipelineInstance, devices: Sequence[int], data: dict[str, Any]
+) -> Convert:
     # Sets transferred bytes in `data`.
     if instance.collectives is not None:
-        raise InputError("expected none where stages are layers to be grouped", field="collectives")
+        raise InputError(
+            "expected none where stages are layers to be grouped", field="collectives"
+        )
     if instance.memory is not None and instance.memory.forward_peak is not None:
-        raise InputError("expected none where layers are grouped", field="memory.forward_peak")
+        raise InputError(
+            "expected none where layers are grouped", field="memory.forward_peak"
+        )
     layers = instance.num_stages
     if layers < len(devices):
         text = f"expected at most {layers} stages, one of the layers each, got {len(devices)}"
@@ -135,7 +153,9 @@ def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str,
     boundaries = _boundaries(_work(data["times"], layers), devices)
     sent = data.get("p2p", {}).get("bytes")
     if isinstance(sent, list):
-        data["p2p"] = data["p2p"] | {"bytes": [sent[last - 1] for last in boundaries[1:-1]]}
+        data["p2p"] = data["p2p"] | {
+            "bytes": [sent[last - 1] for last in boundaries[1:-1]]
+        }
 
     def total(field: str, amounts: Any) -> list[Figure]:
         each = _numbers(field, amounts, layers)
@@ -148,14 +168,18 @@ def _grouped(instance: PipelineInstance, devices: Sequence[int], data: dict[str,
 
 
 def _work(times: dict[str, Any], layers: int) -> list[Decimal]:
-    columns = (_numbers(f"times.{name}", entry, layers) for name, entry in times.items())
+    columns = (
+        _numbers(f"times.{name}", entry, layers) for name, entry in times.items()
+    )
     return [sum(parts, Decimal(0)) for parts in zip(*columns, strict=True)]
 
 
 def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
     each = amounts if isinstance(amounts, list) else [amounts] * layers
     if any(isinstance(amount, list | dict) for amount in each):
-        raise InputError("expected amounts that are alike for all micro-batches", field=field)
+        raise InputError(
+            "expected amounts that are alike for all micro-batches", field=field
+        )
     return [Decimal(str(amount)) for amount in each]
 
 
@@ -172,7 +196,9 @@ def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int
 
 
 def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
-    def with_parts(path: str, fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    def with_parts(
+        path: str, fields: dict[str, Any], names: Sequence[str]
+    ) -> dict[str, Any]:
         given = (name for name in names if fields.get(name) is not None)
         return fields | {name: convert(f"{path}{name}", fields[name]) for name in given}
 
@@ -183,7 +209,9 @@ def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
         memory = with_parts("memory.", data["memory"], held)
         if recompute := memory.get("recompute"):
             path = "memory.recompute.modes."
-            modes = [with_parts(path, mode, ("time", "held")) for mode in recompute["modes"]]
+            modes = [
+                with_parts(path, mode, ("time", "held")) for mode in recompute["modes"]
+            ]
             memory["recompute"] = recompute | {"modes": modes}
         if offload := memory.get("offload"):
             copied = ("amount", "out", "back")

@@ -40,7 +40,10 @@ class PlanNews:
     """
 
     def __init__(
-        self, listener: PlanListener | None, clock: Clock, state: Callable[[str], PlanProgress]
+        self,
+        listener: PlanListener | None,
+        clock: Clock,
+        state: Callable[[str], PlanProgress],
     ) -> None:
         self._listener, self._clock, self._state = listener, clock, state
         self._told: tuple[str, float] = ("", 0.0)

@@ -73,9 +73,13 @@ class RuntimeScheduler:
         problem = lowered(arrays)[1]
         for _, order in sorted(self._times(arrays), key=lambda pair: pair[0]):
             settings = order.settings
-            schedule = fitting_schedule(partial(resolved, problem, settings.orders), problem)
+            schedule = fitting_schedule(
+                partial(resolved, problem, settings.orders), problem
+            )
             if schedule is not None:
-                return QuickSchedule(unit_time(schedule), settings.words, start=schedule.start)
+                return QuickSchedule(
+                    unit_time(schedule), settings.words, start=schedule.start
+                )
         return None
 
     def _times(self, arrays: PipelineArrays) -> Iterator[tuple[int, _TimedOrder]]:
@@ -141,7 +145,9 @@ class _TimedOrder:
     def fits(self, arrays: PipelineArrays) -> bool:
         """Whether every device has room at each of its forwards."""
         pairs = zip(self.own, self.in_flight, arrays.room.tolist(), strict=True)
-        return all((counts @ arrays.held[own]).max() <= room for own, counts, room in pairs)
+        return all(
+            (counts @ arrays.held[own]).max() <= room for own, counts, room in pairs
+        )
 
     def starts(self, duration: IntArray, lags: IntArray) -> IntArray:
         """Return the earliest starts; `lags` are 0 and those of the problem."""

@@ -31,7 +31,12 @@ from ppsolve.solver.studies.plan.list_scheduling import (
     result_of,
 )
 from ppsolve.solver.studies.plan.params import PlanLimits, WarmUpRule
-from ppsolve.solver.studies.plan.progress import PHASES, PlanListener, PlanNews, PlanProgress
+from ppsolve.solver.studies.plan.progress import (
+    PHASES,
+    PlanListener,
+    PlanNews,
+    PlanProgress,
+)
 from ppsolve.solver.studies.plan.space import ConfigurationSpace
 from ppsolve.solver.studies.plan.split import Boundaries, SplitUndecidedError
 from ppsolve.solver.studies.plan.split_search import SplitSearch
@@ -55,7 +60,9 @@ class PlanSearch:
     ) -> None:
         self.request, self.limits = request, limits
         options = limits.options
-        self.clock = clock or Clock(None if options.deterministic else options.time_limit)
+        self.clock = clock or Clock(
+            None if options.deterministic else options.time_limit
+        )
         self._splits = {
             profile.variant: SplitSearch(
                 request.alone(profile), limits.params, self.clock, limits.runtime
@@ -136,16 +143,25 @@ class PlanSearch:
 
     def is_outdone(self, candidate: Candidate) -> bool:
         """Whether it is beaten once the bound of all its splits is found, which takes some time."""
-        if candidate.is_searched and not candidate.is_bounded and not self.is_beaten(candidate):
+        if (
+            candidate.is_searched
+            and not candidate.is_bounded
+            and not self.is_beaten(candidate)
+        ):
             candidate.is_bounded = True
-            candidate.rest = max(candidate.rest, self._splits_of(candidate).bound(candidate))
+            candidate.rest = max(
+                candidate.rest, self._splits_of(candidate).bound(candidate)
+            )
         return self.is_beaten(candidate)
 
     def is_beaten(self, candidate: Candidate) -> bool:
         """Whether the winner reaches at least the highest goodput of the candidate."""
         if self.winner is None or candidate is self.winner:
             return False
-        promise = (candidate.promise[0] * (1 - self.limits.options.gap), candidate.index)
+        promise = (
+            candidate.promise[0] * (1 - self.limits.options.gap),
+            candidate.index,
+        )
         return promise >= self.winner.standing
 
     def tell(self, candidate: Candidate) -> None:
@@ -169,18 +185,26 @@ class PlanSearch:
 
     def _is_examined(self, candidate: Candidate) -> bool:
         is_decided = candidate.ruled_out is not None or self.is_beaten(candidate)
-        is_known = candidate.level > Level.ENUMERATED or candidate.step.reached is not None
+        is_known = (
+            candidate.level > Level.ENUMERATED or candidate.step.reached is not None
+        )
         return is_decided or is_known
 
     def _candidate(self, index: int, configuration: Configuration) -> Candidate:
         builder = self.builder(configuration)
         efficiency = self._efficiency(configuration.batch_size)
-        rate = configuration.batch_size * efficiency * UNITS_PER_SECOND[self.request.time_unit]
+        rate = (
+            configuration.batch_size
+            * efficiency
+            * UNITS_PER_SECOND[self.request.time_unit]
+        )
         step = StepTime(builder.least_step(configuration))
         candidate = Candidate(index, configuration, rate, efficiency, step)
         if candidate.is_searched:
             candidate.rest = candidate.step.floor
-        needed = builder.lack_of_memory(configuration.microbatch_size, configuration.pipeline_depth)
+        needed = builder.lack_of_memory(
+            configuration.microbatch_size, configuration.pipeline_depth
+        )
         if needed is not None:
             candidate.lose_by_memory(needed)
         return candidate
@@ -205,12 +229,16 @@ class PlanSearch:
         If no configuration fits, planning may exceed its limit.
         """
         enough = self.limits.params.least_tried
-        return (self.winner is not None or len(self._tried) >= enough) and self.clock.is_over
+        return (
+            self.winner is not None or len(self._tried) >= enough
+        ) and self.clock.is_over
 
     def refine(self, candidate: Candidate) -> None:
         """Look at a split of a candidate more closely by one level, or list its other splits."""
         split = self._next_split(candidate)
-        if self._may_list(candidate) and (split is None or candidate.level >= Level.MEASURED):
+        if self._may_list(candidate) and (
+            split is None or candidate.level >= Level.MEASURED
+        ):
             with suppress(InputError):
                 self._splits_of(candidate).list_others(candidate, self._best)
             self._choose_split(candidate)
@@ -228,7 +256,9 @@ class PlanSearch:
         # Its own, then the most promising one, of those that can be refined and may win.
         others = sorted(candidate.others or (), key=lambda c: c.promise)
         splits = filter(self.may_refine_split, (candidate, *others))
-        return next((c for c in splits if self.limits.exhaustive or self._may_win(c)), None)
+        return next(
+            (c for c in splits if self.limits.exhaustive or self._may_win(c)), None
+        )
 
     def _may_win(self, split: Candidate) -> bool:
         return self.winner is None or split.split_high > self._best
@@ -311,7 +341,9 @@ class PlanSearch:
             self.sketch(candidate)
         if candidate.arrays is not None:
             with suppress(InputError):
-                candidate.take(self._splits_of(candidate).schedule(candidate.arrays, (FIRST_RULE,)))
+                candidate.take(
+                    self._splits_of(candidate).schedule(candidate.arrays, (FIRST_RULE,))
+                )
                 self.note(candidate)
 
     def sketch(self, candidate: Candidate) -> bool:
@@ -364,11 +396,18 @@ class PlanSearch:
                 if low * self.limits.params.close_splits > candidate.low:
                     candidate.challenger = (other[0], found.start)
 
-    def _adopt(self, candidate: Candidate, boundaries: Boundaries, proved: bool | None) -> None:
+    def _adopt(
+        self, candidate: Candidate, boundaries: Boundaries, proved: bool | None
+    ) -> None:
         # Take over a split, if its schedule is not longer than the known one.
-        arrays = self.quick(candidate.configuration).arrays(candidate.configuration, boundaries)
+        arrays = self.quick(candidate.configuration).arrays(
+            candidate.configuration, boundaries
+        )
         is_first = candidate.step.reached is None
-        if candidate.take(self._splits_of(candidate).schedule(arrays, (FIRST_RULE,))) or is_first:
+        if (
+            candidate.take(self._splits_of(candidate).schedule(arrays, (FIRST_RULE,)))
+            or is_first
+        ):
             candidate.show(boundaries, proved, arrays)
             self.note(candidate)
 
@@ -407,7 +446,9 @@ class PlanSearch:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
         if runtime is not None and candidate.arrays is not None:
             # Other splits may fit where no order fits this one.
-            if candidate.take(self._splits_of(candidate).schedule(candidate.arrays, ())):
+            if candidate.take(
+                self._splits_of(candidate).schedule(candidate.arrays, ())
+            ):
                 self.note(candidate)
             candidate.is_final = True
             return
@@ -433,10 +474,14 @@ class PlanSearch:
         """
         if not self.limits.share_time:
             return
-        open_ones = sorted(filter(self._is_undecided, self.candidates), key=lambda c: c.promise)
+        open_ones = sorted(
+            filter(self._is_undecided, self.candidates), key=lambda c: c.promise
+        )
         for number, candidate in enumerate(open_ones):
             seconds = self.clock.left / (len(open_ones) - number)
-            if seconds >= self.limits.params.least_again and not self.is_beaten(candidate):
+            if seconds >= self.limits.params.least_again and not self.is_beaten(
+                candidate
+            ):
                 self.tell(candidate)
                 self._solve_within(candidate, seconds)
 
@@ -444,17 +489,26 @@ class PlanSearch:
         is_solved = candidate.level is Level.SOLVED and candidate.ruled_out is None
         return is_solved and not candidate.is_closed and not self.is_beaten(candidate)
 
-    def _run(self, candidate: Candidate, names: list[str] | None, options: Options) -> None:
+    def _run(
+        self, candidate: Candidate, names: list[str] | None, options: Options
+    ) -> None:
         # It starts from the best schedule that is known; the next run starts from the best of this.
         seconds = None if options.deterministic else options.time_limit or None
         instance = self._instance(candidate)
-        chosen, task = chosen_heuristics(instance, names), kind_of(instance).task(instance)
+        chosen, task = (
+            chosen_heuristics(instance, names),
+            kind_of(instance).task(instance),
+        )
         candidate.offer_known(task)
         clock = self.clock.within(seconds)
         run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
         candidate.solved = None
-        if task.schedule is not None and task.best_by is not None and not candidate.is_closed:
+        if (
+            task.schedule is not None
+            and task.best_by is not None
+            and not candidate.is_closed
+        ):
             candidate.solved = (task.schedule.start, task.best_by)
 
     def _learn(self, candidate: Candidate, result: Result) -> None:

@@ -46,8 +46,14 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
         samples = fields["replicas"] * fields["microbatch_size"]
         microbatches = _microbatches(request, samples, count, not_formed)
         if microbatches is not None:
-            fields |= {"microbatches": microbatches, "batch_size": samples * microbatches}
-            variant = {name: getattr(profile, name) for name in ("tensor_parallel", "recompute")}
+            fields |= {
+                "microbatches": microbatches,
+                "batch_size": samples * microbatches,
+            }
+            variant = {
+                name: getattr(profile, name)
+                for name in ("tensor_parallel", "recompute")
+            }
             found.append(Configuration(**fields, **variant))
     return _space(found, not_formed)
 
@@ -75,11 +81,17 @@ def runnable(
     return _space(found, not_formed)
 
 
-def _space(found: Iterable[Configuration], not_formed: Counter[str]) -> ConfigurationSpace:
+def _space(
+    found: Iterable[Configuration], not_formed: Counter[str]
+) -> ConfigurationSpace:
     space = ConfigurationSpace(tuple(found), dict(not_formed))
     if not space.configurations:
-        reasons = "; ".join(f"{reason} ({count}x)" for reason, count in not_formed.most_common(4))
-        raise InputError(f"expected at least one configuration: {reasons}", field="search")
+        reasons = "; ".join(
+            f"{reason} ({count}x)" for reason, count in not_formed.most_common(4)
+        )
+        raise InputError(
+            f"expected at least one configuration: {reasons}", field="search"
+        )
     return space
 
 
@@ -103,7 +115,9 @@ def _combinations(
 
 
 def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str, Any]]:
-    for depth, placement in product(_depths(request), dict.fromkeys(request.search.placements)):
+    for depth, placement in product(
+        _depths(request), dict.fromkeys(request.search.placements)
+    ):
         for virtual in _virtual_stages(request, depth, placement, not_formed):
             for replicas in _replicas(request, depth, not_formed):
                 for order in _rank_orders(request, depth, replicas):
@@ -119,7 +133,11 @@ def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str
 def _sizes(request: PlanRequest, not_formed: Counter[str]) -> list[int]:
     model = request.model
     wanted = request.search.microbatch_sizes or model.microbatch_sizes
-    known = [size for size in wanted if size in model.microbatch_sizes or not model.is_measured]
+    known = [
+        size
+        for size in wanted
+        if size in model.microbatch_sizes or not model.is_measured
+    ]
     if len(known) < len(wanted):
         not_formed["micro-batch size is not profiled"] += len(wanted) - len(known)
     return known
@@ -136,7 +154,9 @@ def _depths(request: PlanRequest) -> tuple[int, ...]:
     if request.search.pipeline_depths is not None:
         return tuple(dict.fromkeys(request.search.pipeline_depths))
     most = min(request.cluster.devices, request.model.num_layers)
-    return tuple(depth for depth in range(1, most + 1) if request.cluster.devices % depth == 0)
+    return tuple(
+        depth for depth in range(1, most + 1) if request.cluster.devices % depth == 0
+    )
 
 
 def _virtual_stages(
@@ -149,14 +169,18 @@ def _virtual_stages(
         # On one device all placements are the same.
         not_formed[f"{placement} needs at least 2 devices"] += 1
         return
-    for virtual in (2,) if placement == "vshape" else dict.fromkeys(request.search.virtual_stages):
+    for virtual in (
+        (2,) if placement == "vshape" else dict.fromkeys(request.search.virtual_stages)
+    ):
         if depth * virtual > request.model.num_layers:
             not_formed["more stages than layers"] += 1
         else:
             yield virtual
 
 
-def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Iterator[int]:
+def _replicas(
+    request: PlanRequest, depth: int, not_formed: Counter[str]
+) -> Iterator[int]:
     room = request.cluster.devices // depth
     for replicas in dict.fromkeys(request.search.replicas or (max(room, 1),)):
         if replicas > room:
@@ -165,7 +189,9 @@ def _replicas(request: PlanRequest, depth: int, not_formed: Counter[str]) -> Ite
             yield replicas
 
 
-def _rank_orders(request: PlanRequest, depth: int, replicas: int) -> tuple[RankOrder, ...]:
+def _rank_orders(
+    request: PlanRequest, depth: int, replicas: int
+) -> tuple[RankOrder, ...]:
     orders = tuple(dict.fromkeys(request.search.rank_orders))
     return orders[:1] if request.cluster.orders_are_alike(depth, replicas) else orders
 

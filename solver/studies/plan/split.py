@@ -63,7 +63,9 @@ class SplitProblem:
     in_flight: Moments
 
     @classmethod
-    def without_memory(cls, times: Iterable[int], stage_to_device: Iterable[int]) -> SplitProblem:
+    def without_memory(
+        cls, times: Iterable[int], stage_to_device: Iterable[int]
+    ) -> SplitProblem:
         """Return a problem whose layers take no memory.
 
         Returns: without a capacity.
@@ -130,7 +132,9 @@ class SplitProblem:
         moments = []
         for counts in self.in_flight:
             stages = zip(static, counts, activation, strict=True)
-            moments.append(self._per_device([held + n * each for held, n, each in stages]))
+            moments.append(
+                self._per_device([held + n * each for held, n, each in stages])
+            )
         return list(map(max, zip(*moments, strict=True)))
 
     def fits(self, boundaries: Boundaries) -> bool:
@@ -202,7 +206,9 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
 
     start = _moved_layers(problem, start, params.most_moves)
     limit = params.seconds
-    return search_split(problem, start, least_device=least, least_stage=slowest_stage, limit=limit)
+    return search_split(
+        problem, start, least_device=least, least_stage=slowest_stage, limit=limit
+    )
 
 
 def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
@@ -221,9 +227,13 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
         return problem.split(boundaries, proved=True)
     boundaries = _moved_layers(problem, boundaries, params.most_moves)
     if not problem.fits(boundaries):
-        raise SplitUndecidedError("the split that takes no search does not fit the memory")
+        raise SplitUndecidedError(
+            "the split that takes no search does not fit the memory"
+        )
     slowest_device = max(problem.device_times(boundaries))
-    return problem.split(boundaries, proved=slowest_device == slowest_device_bound(problem))
+    return problem.split(
+        boundaries, proved=slowest_device == slowest_device_bound(problem)
+    )
 
 
 def least_peak(problem: SplitProblem, params: SplitParams = SPLIT) -> tuple[int, int]:
@@ -258,7 +268,9 @@ def even_split(num_layers: int, num_stages: int) -> Boundaries:
     Raises `InputError`: fewer layers than stages, or no stage.
     """
     if not 1 <= num_stages <= num_layers:
-        raise InputError(f"expected 1 to {num_layers} stages (one per layer), got {num_stages}")
+        raise InputError(
+            f"expected 1 to {num_layers} stages (one per layer), got {num_stages}"
+        )
     size, extra = divmod(num_layers, num_stages)
     return tuple(stage * size + min(stage, extra) for stage in range(num_stages + 1))
 
@@ -290,7 +302,9 @@ class _StageSums:
         if problem.capacity is None:
             return False
         here = slice(stage, stage + self._rows)
-        held = self._static[here] + problem.most_in_flight[stage] * self._activation[here]
+        held = (
+            self._static[here] + problem.most_in_flight[stage] * self._activation[here]
+        )
         room = problem.capacity[problem.stage_to_device[stage]]
         return held > min(room, SPLIT.most_bytes)
 
@@ -308,7 +322,9 @@ def _earlier(values: Array, width: int, missing: int) -> Array:
     padded = np.concatenate([np.full(width - 1, missing, dtype=values.dtype), values])
     step = padded.itemsize
     # A view; numpy's own function for it takes five times as long as all else here.
-    return np.ndarray((len(values), width), values.dtype, padded, (width - 1) * step, (step, -step))
+    return np.ndarray(
+        (len(values), width), values.dtype, padded, (width - 1) * step, (step, -step)
+    )
 
 
 def _least_slowest_stage(problem: SplitProblem) -> int | None:
@@ -383,7 +399,9 @@ class _DeviceLoads:
         self._in_flight = np.array(problem.in_flight, dtype=np.int64)[:, None]
         self._room = None if problem.capacity is None else np.array(problem.capacity)
         self._device = np.array(problem.stage_to_device)
-        self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(np.int64)
+        self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(
+            np.int64
+        )
 
     def standings(self, splits: IntArray) -> list[tuple[int, int, float]]:
         """Return bytes above the capacities, slowest device, squared ticks; less is better."""
@@ -412,7 +430,14 @@ class _DeviceLoads:
 def _neighbours(split: IntArray, givers: list[int]) -> IntArray:
     # One of the givers gives a layer to any other stage.
     counts = np.diff(split)
-    pairs = [(giver, taker) for giver in givers for taker in range(len(counts)) if taker != giver]
-    moves = np.eye(len(counts), dtype=np.int64)[np.array(pairs, dtype=np.int64).reshape(-1, 2)]
+    pairs = [
+        (giver, taker)
+        for giver in givers
+        for taker in range(len(counts))
+        if taker != giver
+    ]
+    moves = np.eye(len(counts), dtype=np.int64)[
+        np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    ]
     moved = np.cumsum(counts - moves[:, 0] + moves[:, 1], axis=1)
     return np.pad(moved, ((0, 0), (1, 0)))

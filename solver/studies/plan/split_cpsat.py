@@ -21,7 +21,12 @@ from ppsolve.solver.studies.plan.split import (
 
 
 def search_split(
-    problem: SplitProblem, start: Boundaries, *, least_device: int, least_stage: int, limit: float
+    problem: SplitProblem,
+    start: Boundaries,
+    *,
+    least_device: int,
+    least_stage: int,
+    limit: float,
 ) -> Split | None:
     """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
 
@@ -52,7 +57,10 @@ def search_split(
         limit -= first.deterministic_time
     if limit > 0 and max(problem.stage_times(best)) > least_stage:
         model.bound_devices(best)
-        best = model.minimise(model.slowest_stage, least_stage, best, limit).boundaries or best
+        best = (
+            model.minimise(model.slowest_stage, least_stage, best, limit).boundaries
+            or best
+        )
     return problem.split(best, proved=proved)
 
 
@@ -114,10 +122,16 @@ class _SplitModel:
     def __init__(self, problem: SplitProblem) -> None:
         self.problem, self.runs = problem, _runs(problem)
         self.model = cp_model.CpModel()
-        self.before = [self._counts(boundary) for boundary in range(problem.num_stages + 1)]
+        self.before = [
+            self._counts(boundary) for boundary in range(problem.num_stages + 1)
+        ]
         self._order_boundaries()
-        self.slowest_device = self.model.new_int_var(0, sum(problem.times), "slowest device")
-        self.slowest_stage = self.model.new_int_var(0, sum(problem.times), "slowest stage")
+        self.slowest_device = self.model.new_int_var(
+            0, sum(problem.times), "slowest device"
+        )
+        self.slowest_stage = self.model.new_int_var(
+            0, sum(problem.times), "slowest stage"
+        )
         self._add_times()
         self._add_memory()
 
@@ -130,7 +144,9 @@ class _SplitModel:
         for index, run in enumerate(self.runs):
             low, high = run.before(least), run.before(most)
             name = f"run {index} before {boundary}"
-            counts.append(low if low == high else self.model.new_int_var(low, high, name))
+            counts.append(
+                low if low == high else self.model.new_int_var(low, high, name)
+            )
         self._fill_in_order(counts)
         return counts
 
@@ -151,9 +167,13 @@ class _SplitModel:
 
     def _of_stage(self, stage: int, weights: Sequence[int]) -> cp_model.LinearExprT:
         pairs = zip(weights, self.before[stage], self.before[stage + 1], strict=True)
-        return sum(weight * (after - before) for weight, before, after in pairs if weight)
+        return sum(
+            weight * (after - before) for weight, before, after in pairs if weight
+        )
 
-    def _of_device(self, device: int, by_stage: list[cp_model.LinearExprT]) -> cp_model.LinearExprT:
+    def _of_device(
+        self, device: int, by_stage: list[cp_model.LinearExprT]
+    ) -> cp_model.LinearExprT:
         owners = zip(self.problem.stage_to_device, by_stage, strict=True)
         return sum(value for owner, value in owners if owner == device)
 
@@ -178,7 +198,10 @@ class _SplitModel:
     def _bytes(self) -> dict[int, list[int]]:
         # Of each run, by the number of micro-batches in flight.
         counts = {count for moment in self.problem.in_flight for count in moment}
-        return {n: [run.static + n * run.activation for run in self.runs] for n in sorted(counts)}
+        return {
+            n: [run.static + n * run.activation for run in self.runs]
+            for n in sorted(counts)
+        }
 
     def _held(self, unit: int) -> Iterator[tuple[int, cp_model.LinearExprT]]:
         # Whole units that each device holds at each moment, those of layers rounded down.
@@ -186,13 +209,18 @@ class _SplitModel:
         owners = self.problem.stage_to_device
         for device in range(self.problem.num_devices):
             own = [stage for stage, owner in enumerate(owners) if owner == device]
-            moments = {tuple(counts[stage] for stage in own) for counts in self.problem.in_flight}
+            moments = {
+                tuple(counts[stage] for stage in own)
+                for counts in self.problem.in_flight
+            }
             for counts in sorted(moments):
                 pairs = zip(own, counts, strict=True)
                 yield device, sum(self._of_stage(stage, units[n]) for stage, n in pairs)
 
     def bound_devices(self, boundaries: Boundaries) -> None:
-        self.model.add(self.slowest_device <= max(self.problem.device_times(boundaries)))
+        self.model.add(
+            self.slowest_device <= max(self.problem.device_times(boundaries))
+        )
 
     def minimise(
         self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
@@ -217,7 +245,9 @@ class _SplitModel:
     def _minimise(self, value: cp_model.IntVar, limit: float) -> _SplitOutcome:
         self.model.minimize(value)
         effort = max(limit, 0.0)
-        solver = configured(SearchLimits(seconds=None, deterministic=effort, is_plain=True))
+        solver = configured(
+            SearchLimits(seconds=None, deterministic=effort, is_plain=True)
+        )
         status = solver.solve(self.model)
         found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
         return _SplitOutcome(
@@ -225,7 +255,9 @@ class _SplitModel:
             proved=status == cp_model.OPTIMAL,
             infeasible=status == cp_model.INFEASIBLE,
             deterministic_time=solver.deterministic_time,
-            bound=0 if status == cp_model.UNKNOWN else round(solver.best_objective_bound),
+            bound=0
+            if status == cp_model.UNKNOWN
+            else round(solver.best_objective_bound),
         )
 
     def _hint(self, boundaries: Boundaries) -> None:
@@ -234,8 +266,14 @@ class _SplitModel:
             for run, count in zip(self.runs, counts, strict=True):
                 if not isinstance(count, int):
                     self.model.add_hint(count, run.before(at))
-        self.model.add_hint(self.slowest_device, max(self.problem.device_times(boundaries)))
-        self.model.add_hint(self.slowest_stage, max(self.problem.stage_times(boundaries)))
+        self.model.add_hint(
+            self.slowest_device, max(self.problem.device_times(boundaries))
+        )
+        self.model.add_hint(
+            self.slowest_stage, max(self.problem.stage_times(boundaries))
+        )
 
     def _boundaries(self, solver: cp_model.CpSolver) -> Boundaries:
-        return tuple(sum(solver.value(count) for count in counts) for counts in self.before)
+        return tuple(
+            sum(solver.value(count) for count in counts) for counts in self.before
+        )

@@ -18,10 +18,18 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.layers.search import HEAT, LayerSearch
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.goodput.step import StepTime
-from ppsolve.solver.studies.plan.arrays import PipelineArrays, lacks_room, makespan_bound
+from ppsolve.solver.studies.plan.arrays import (
+    PipelineArrays,
+    lacks_room,
+    makespan_bound,
+)
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
-from ppsolve.solver.studies.plan.list_scheduling import QuickSchedule, QuickScheduler, start_by_rule
+from ppsolve.solver.studies.plan.list_scheduling import (
+    QuickSchedule,
+    QuickScheduler,
+    start_by_rule,
+)
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
 from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
 from ppsolve.solver.studies.plan.split import Boundaries
@@ -59,7 +67,11 @@ class SplitBounds:
         configuration: Configuration,
         effort: SplitEffort = SplitEffort(),
     ) -> None:
-        self._builder, self._configuration, self._effort = builder, configuration, effort
+        self._builder, self._configuration, self._effort = (
+            builder,
+            configuration,
+            effort,
+        )
         self._layers = builder.layers(configuration.microbatch_size)
         self._devices = builder.stage_to_device(configuration)
         self._count = configuration.microbatches
@@ -95,14 +107,21 @@ class SplitBounds:
     def _work_bound(self) -> int:
         # Devices share the work, some device has several of the longest layers, and none works
         # before its first stage may begin.
-        spare = [self._head(stage, stage) + self._home(stage, stage) for stage in self._firsts]
+        spare = [
+            self._head(stage, stage) + self._home(stage, stage)
+            for stage in self._firsts
+        ]
         shared = -(-(self._count * int(self._work[-1]) + sum(spare)) // len(spare))
-        slowest = self._builder.slowest_device(self._configuration.microbatch_size, self._devices)
+        slowest = self._builder.slowest_device(
+            self._configuration.microbatch_size, self._devices
+        )
         return max(shared, self._count * slowest + min(spare))
 
     @cached_property
     def _firsts(self) -> list[int]:
-        return [self._devices.index(d) for d in range(self._configuration.pipeline_depth)]
+        return [
+            self._devices.index(d) for d in range(self._configuration.pipeline_depth)
+        ]
 
     def _head(self, stage: int, first: int) -> int:
         return int(self._forward[first] + self._lags[stage])
@@ -147,16 +166,22 @@ class SplitBounds:
         after = self._after(stage, first, end)
         head = self._forward[first] + self._lags[stage]
         # The last micro-batch goes home through all earlier stages.
-        home = self._backward[first] + self._lags[stage] if stage else np.zeros_like(first)
+        home = (
+            self._backward[first] + self._lags[stage] if stage else np.zeros_like(first)
+        )
         tail = np.maximum(after, home) if self._is_fused else after
         work = self._count * (self._work[end] - self._work[first])
         later = self._count * (self._weight[end] - self._weight[first])
-        found = np.maximum(head + work + tail, head + work - later + np.maximum(after, home))
+        found = np.maximum(
+            head + work + tail, head + work - later + np.maximum(after, home)
+        )
         found = np.maximum(found, self._by_memory(stage, first, end, head + tail))
         found[end <= first] = NEVER
         return np.asarray(found)
 
-    def _by_memory(self, stage: int, first: IntArray, end: IntArray, fixed: IntArray) -> IntArray:
+    def _by_memory(
+        self, stage: int, first: IntArray, end: IntArray, fixed: IntArray
+    ) -> IntArray:
         # A micro-batch is held while it passes all later stages and comes back; only so many fit.
         capacity = self._builder.capacity
         if capacity is None:
@@ -187,7 +212,9 @@ class SplitBounds:
         shape = (c.pipeline_depth, c.replicas)
         link = self._builder.ring(self._devices[stage], shape, c.rank_order)
         sent = self._builder.sent(c.microbatch_size)
-        ring = partial(_ring_ticks, link=link, members=c.replicas, tick=float(layers.tick))
+        ring = partial(
+            _ring_ticks, link=link, members=c.replicas, tick=float(layers.tick)
+        )
         if self._builder.request.cluster.gradient_buckets == "stage":
             return found + ring(np.maximum(sent[end] - sent[first], 0.0))
         # The last bucket is sent after the backward; all of them after that of the last layer.
@@ -249,11 +276,15 @@ MOST_TICKS = 2.0**58
 """Longer all-reduces count as this long: sums of a few of them stay whole numbers."""
 
 
-def _ring_ticks(amounts: np.ndarray, *, link: Link, members: int, tick: float) -> IntArray:
+def _ring_ticks(
+    amounts: np.ndarray, *, link: Link, members: int, tick: float
+) -> IntArray:
     # `Link.ring_allreduce` in doubles, rounded down.
     transfer = float(link.latency) + amounts / members / float(link.bandwidth)
     time = 2 * (members - 1) * transfer / tick
-    found: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(np.int64)
+    found: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(
+        np.int64
+    )
     return np.asarray(np.where(amounts > 0, np.maximum(found, 0), 0))
 
 
@@ -281,7 +312,9 @@ class SplitSearch:
         bounds = SplitBounds(self.builder, candidate.configuration)
         return bounds.bound * self._tick(candidate)
 
-    def schedule(self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]) -> QuickSchedule | None:
+    def schedule(
+        self, arrays: PipelineArrays, rules: Sequence[WarmUpRule]
+    ) -> QuickSchedule | None:
         """Return the best schedule of a pipeline by rules, or by what the request allows.
 
         Returns: none where nothing fits the memory.
@@ -299,7 +332,9 @@ class SplitSearch:
         rules = (WarmUpRule(), replace(candidate.rule or WarmUpRule(), passes=0))
         return tuple(dict.fromkeys(rules))
 
-    def improved(self, candidate: Candidate, steps: int, seed: int = 0) -> PipelineArrays | None:
+    def improved(
+        self, candidate: Candidate, steps: int, seed: int = 0
+    ) -> PipelineArrays | None:
         """Return a split whose quick schedule is shorter than that of the candidate's split.
 
         `candidate`: a candidate with a split.
@@ -327,13 +362,19 @@ class SplitSearch:
         heat = HEAT if seed == 0 else heats[seed % len(heats)]
         search = LayerSearch(rate, steps + seed, steps, heat=heat, by_clock=False)
         start = np.diff(np.array(candidate.boundaries))[None]
-        search.run(start, self._clock, math.ceil(candidate.rest / self._tick(candidate)))
+        search.run(
+            start, self._clock, math.ceil(candidate.rest / self._tick(candidate))
+        )
         if search.best is None or search.value == known[candidate.boundaries]:
             return None
         return self.quick.arrays(candidate.configuration, _boundaries(search.best))
 
     def _rated(
-        self, candidate: Candidate, split: Boundaries, rules: Sequence[WarmUpRule], best: int | None
+        self,
+        candidate: Candidate,
+        split: Boundaries,
+        rules: Sequence[WarmUpRule],
+        best: int | None,
     ) -> int | None:
         # What is proved to be far worse takes no schedule.
         arrays = self.quick.arrays(candidate.configuration, split)
@@ -382,14 +423,20 @@ class SplitSearch:
             if goodput and self._clock.is_over:
                 candidate.is_listed = False
                 return
-            other = None if split == candidate.boundaries else self._other(candidate, split, ticks)
+            other = (
+                None
+                if split == candidate.boundaries
+                else self._other(candidate, split, ticks)
+            )
             if other is not None:
                 others.append(other)
         if splits is not None:
             candidate.rest = ticks * tick if goodput else math.inf
             candidate.others = others
 
-    def _other(self, candidate: Candidate, split: Boundaries, limit: int) -> Candidate | None:
+    def _other(
+        self, candidate: Candidate, split: Boundaries, limit: int
+    ) -> Candidate | None:
         arrays = self.quick.arrays(candidate.configuration, split)
         least = makespan_bound(arrays)
         if least >= limit or lacks_room(arrays):

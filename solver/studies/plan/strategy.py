@@ -89,7 +89,9 @@ def _by_shape(search: PlanSearch) -> Iterator[Candidate]:
 
 def _sweep_first(search: PlanSearch) -> None:
     params = search.limits.params
-    final = [c for c in _ranking(search, params.promising) if c.level is not Level.ENUMERATED]
+    final = [
+        c for c in _ranking(search, params.promising) if c.level is not Level.ENUMERATED
+    ]
     swept = final if search.request.search.schedules is None else []
     for candidate in swept:
         _try_rules(search, candidate)
@@ -118,7 +120,9 @@ def _search_open_splits(search: PlanSearch) -> None:
         return
     steps = params.rounds[-1][2]
     for number in count(1):
-        contenders = [c for c in _ranking(search, params.promising) if search.has_open_splits(c)]
+        contenders = [
+            c for c in _ranking(search, params.promising) if search.has_open_splits(c)
+        ]
         if not contenders or search.is_late:
             break
         for candidate in contenders:
@@ -148,7 +152,11 @@ def _improve_promising(search: PlanSearch) -> None:
 
 def _try_rules(search: PlanSearch, candidate: Candidate) -> None:
     params = search.limits.params
-    if candidate.rule is not None and not search.is_late and not search.is_beaten(candidate):
+    if (
+        candidate.rule is not None
+        and not search.is_late
+        and not search.is_beaten(candidate)
+    ):
         search.news.tell("more schedules")
         search.schedule_by(candidate, params.rules)
         search.schedule_by(candidate, (params.justified(candidate.rule),))
@@ -203,7 +211,9 @@ def _is_swept(search: PlanSearch, candidate: Candidate) -> bool:
 def _sweep(search: PlanSearch, candidate: Candidate, number: int) -> None:
     # All rules are justified first.
     params = search.limits.params
-    if candidate.rounds > number or (candidate.is_closed and candidate.challenger is None):
+    if candidate.rounds > number or (
+        candidate.is_closed and candidate.challenger is None
+    ):
         return
     search.news.tell("better schedules")
     if candidate.rule is not None and not candidate.is_finalist:

@@ -107,7 +107,9 @@ def aligned(part: Trace) -> Trace:
         return part
     offsets = np.cumsum([0, *(boundary.offset for boundary in boundaries_of(part))])
     shift = offsets[part.device] - int((part.start + offsets[part.device]).min())
-    return replace(part, start=part.start + shift, end=part.end + shift, is_aligned=True)
+    return replace(
+        part, start=part.start + shift, end=part.end + shift, is_aligned=True
+    )
 
 
 def recorded_span(part: Trace) -> int:
@@ -154,7 +156,9 @@ class TraceFitParams:
     """What counts as unusual. Ordinary steps of the published Primus trace are within 1.006."""
 
     step: float = 1.05  # times the median span, of a step that is looked at
-    op: float = 2.0  # times the usual op of its stage and kind, relative to its micro-batch
+    op: float = (
+        2.0  # times the usual op of its stage and kind, relative to its micro-batch
+    )
 
 
 FIT_PARAMS = TraceFitParams()
@@ -190,7 +194,9 @@ class UnusualStep:
 
     def __str__(self) -> str:
         """Return one sentence that names step, op and rank."""
-        where = f"step {self.step}" + (f", replica {self.replica}" if self.replica else "")
+        where = f"step {self.step}" + (
+            f", replica {self.replica}" if self.replica else ""
+        )
         return (
             f"{where}: {self.reason}, {self.ratio:.2f} times the median span; {self.op} on rank "
             f"{self.device} takes {self.excess / 1e6:.4g} ms longer than usual"
@@ -214,7 +220,9 @@ def fit(trace: Trace) -> Fits:
     unusual = tuple(unusual_steps(trace))
     left_out = {(one.step, one.replica) for one in unusual}
     pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
-    kept = trace.where(np.array([pair not in left_out for pair in pairs], dtype=np.bool_))
+    kept = trace.where(
+        np.array([pair not in left_out for pair in pairs], dtype=np.bool_)
+    )
     kept = kept if len(kept) else trace
     parts = [part.where(part.is_compute) for _, _, part in kept.parts()]
     one_way = one_way_of(parts)
@@ -227,7 +235,9 @@ def fit(trace: Trace) -> Fits:
     return Fits(times, jitter, latency, unusual, warnings)
 
 
-def _stage_times(trace: Trace, held: Mapping[tuple[int, int], float]) -> Iterator[StageTime]:
+def _stage_times(
+    trace: Trace, held: Mapping[tuple[int, int], float]
+) -> Iterator[StageTime]:
     for stage, kind in product(range(int(trace.stage.max()) + 1), range(NUM_COMPUTE)):
         lengths = trace.duration[(trace.stage == stage) & (trace.kind == kind)]
         if not len(lengths):
@@ -255,7 +265,9 @@ def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int],
         last, following = order[:-1], order[1:]
         counts = part.device[last] == part.device[following]
         counts &= made[following].astype(float) + 2 * latency <= part.end[last]
-        for row, next_row in zip(last[counts].tolist(), following[counts].tolist(), strict=True):
+        for row, next_row in zip(
+            last[counts].tolist(), following[counts].tolist(), strict=True
+        ):
             key = int(part.stage[row]), int(part.kind[row])
             gaps.setdefault(key, []).append(int(part.start[next_row] - part.end[row]))
     return {key: max(0.0, float(np.median(found))) for key, found in gaps.items()}
@@ -269,7 +281,10 @@ def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
     """
     compute = trace.where(trace.is_compute)
     usual = {(one.stage, one.kind): one.median for one in _stage_times(compute, {})}
-    parts = [(step, replica, part, recorded_span(part)) for step, replica, part in compute.parts()]
+    parts = [
+        (step, replica, part, recorded_span(part))
+        for step, replica, part in compute.parts()
+    ]
     median = float(np.median([span for *_, span in parts]))
     warm = True
     first = int(compute.step.min())
@@ -280,17 +295,23 @@ def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
             row, excess = found
             reason = "warm-up" if warm and len(parts) > 1 else "stall"
             device = int(part.device[row])
-            yield UnusualStep(step, replica, reason, span / median, part.op(row), device, excess)
+            yield UnusualStep(
+                step, replica, reason, span / median, part.op(row), device, excess
+            )
 
 
-def _unusual_op(part: Trace, usual: dict[tuple[int, str], float]) -> tuple[int, float] | None:
+def _unusual_op(
+    part: Trace, usual: dict[tuple[int, str], float]
+) -> tuple[int, float] | None:
     pairs = zip(part.stage.tolist(), part.kind.tolist(), strict=True)
     expected = np.array([usual[stage, KINDS[kind]] for stage, kind in pairs])
     ratio = part.duration / np.maximum(expected, 1.0)
     own = np.zeros(int(part.microbatch.max()) + 1)
     for microbatch in range(len(own)):
         # The lower middle: of two ops, one of which stalled, the other one is usual.
-        own[microbatch] = np.percentile(ratio[part.microbatch == microbatch], 50, method="lower")
+        own[microbatch] = np.percentile(
+            ratio[part.microbatch == microbatch], 50, method="lower"
+        )
     usually = expected * own[part.microbatch]
     stands_out = part.duration > FIT_PARAMS.op * usually
     if not np.any(stands_out):

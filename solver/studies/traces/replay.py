@@ -20,7 +20,16 @@ from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace, tolera
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.run.entries import figures, versions
 from ppsolve.solver.structure.timing import time_orders
-from ppsolve.solver.studies.traces.fits import B, F, Fits, I, W, aligned, op_table, recorded_span
+from ppsolve.solver.studies.traces.fits import (
+    B,
+    F,
+    Fits,
+    I,
+    W,
+    aligned,
+    op_table,
+    recorded_span,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +55,9 @@ class Recorded:
         for kind, name in enumerate(KINDS):
             if name in problem.kinds:
                 mine = np.flatnonzero(compute.kind == kind)
-                row[problem.grid(name)[compute.stage[mine], compute.microbatch[mine]]] = mine
+                row[
+                    problem.grid(name)[compute.stage[mine], compute.microbatch[mine]]
+                ] = mine
         return cls(compute, instance, problem, row)
 
     @property
@@ -122,7 +133,9 @@ def least_time(length: IntArray, places: IntArray) -> int:
     tail = np.where(np.any(length[W] > 0), 0, after.min(axis=1))
     work = length.sum(axis=(0, 2))
     mine = [places == one for one in range(int(places.max()) + 1)]
-    return max(int(head[here].min() + work[here].sum() + tail[here].min()) for here in mine)
+    return max(
+        int(head[here].min() + work[here].sum() + tail[here].min()) for here in mine
+    )
 
 
 FIELDS = {F: "forward", B: "backward", I: "backward_input", W: "backward_weight"}
@@ -179,7 +192,9 @@ def median_instance(
     counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
     fitted: dict[str, list[int]] = {}
     for one in fits.stage_times:
-        fitted.setdefault(FIELDS[KINDS.index(one.kind)], []).append(round(one.median + one.held))
+        fitted.setdefault(FIELDS[KINDS.index(one.kind)], []).append(
+            round(one.median + one.held)
+        )
     tables = change({field: np.array(each)[:, None] for field, each in fitted.items()})
     times = {field: trace.times(table[:, 0]) for field, table in tables.items()}
     common = max(sorted(set(counts)), key=counts.count)

@@ -7,13 +7,29 @@ from collections.abc import Iterable, Iterator
 
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import Report
-from ppsolve.solver.views.bench.sections import FOOTER, Section, about, sections, with_profiles
+from ppsolve.solver.views.bench.sections import (
+    FOOTER,
+    Section,
+    about,
+    sections,
+    with_profiles,
+)
 from ppsolve.solver.views.tables import TableColumn
 
-_WORDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
-_ESCAPES: dict[str, str | int | None] = {one: rf"\text{_WORDS[one]}{{}}" for one in _WORDS}
+_WORDS = {
+    "\\": "backslash",
+    "~": "asciitilde",
+    "^": "asciicircum",
+    "<": "less",
+    ">": "greater",
+}
+_ESCAPES: dict[str, str | int | None] = {
+    one: rf"\text{_WORDS[one]}{{}}" for one in _WORDS
+}
 _ESCAPES |= {one: rf"\{one}" for one in "&%$#_{}"} | {"|": r"\textbar{}", '"': "''"}
-_ESCAPES |= {one: f"{{{one}}}" for one in "[]*"}  # behind the end of a row they are options of it
+_ESCAPES |= {
+    one: f"{{{one}}}" for one in "[]*"
+}  # behind the end of a row they are options of it
 
 
 def latex_report(report: Report) -> str:
@@ -21,12 +37,16 @@ def latex_report(report: Report) -> str:
 
     They have the columns of names and figures that the narrowest terminal shows.
     """
-    chosen = [(one, columns) for one in sections(report) if len(columns := _columns(one)) > 2]
+    chosen = [
+        (one, columns) for one in sections(report) if len(columns := _columns(one)) > 2
+    ]
     labels = plain_names(section.title.lower() for section, _ in chosen)
     lines = [f"% {line}" for line in (r"\usepackage{booktabs}", *FOOTER)]
     for (section, columns), label in zip(chosen, labels, strict=True):
         what = f"{section.title}: {about(report, section.family)}."
-        rows = zip(*((column.title, *(column.cells or ())) for column in columns), strict=True)
+        rows = zip(
+            *((column.title, *(column.cells or ())) for column in columns), strict=True
+        )
         head, *body = (rf"{' & '.join(map(_escaped, row))} \\" for row in rows)
         lines += [
             "", r"\begin{table}", r"\centering\small",
@@ -39,7 +59,11 @@ def latex_report(report: Report) -> str:
 
 def _columns(section: Section) -> list[TableColumn]:
     columns = section.sheet.columns if section.sheet is not None else []
-    return [one for one in columns if one is columns[0] or not (one.is_text or one.expendable)]
+    return [
+        one
+        for one in columns
+        if one is columns[0] or not (one.is_text or one.expendable)
+    ]
 
 
 def _escaped(text: str) -> str:
@@ -53,7 +77,9 @@ def profiles_csv(report: Report) -> str:
     """
     chosen = with_profiles(report.every)
     rows = [[*plain_names(["ratio", *(profile.method.name for profile in chosen)])]]
-    for ratio in sorted({1.0, *(ratio for profile in chosen for ratio, _ in profile.steps)}):
+    for ratio in sorted(
+        {1.0, *(ratio for profile in chosen for ratio, _ in profile.steps)}
+    ):
         shares = (f"{profile.share(ratio - 1):.6g}" for profile in chosen)
         rows.append([f"{ratio:.9g}", *shares])
     return "".join(f"{','.join(row)}\n" for row in rows)

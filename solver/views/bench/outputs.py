@@ -17,7 +17,14 @@ from ppsolve.models.documents.printable import printable
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import FamilyRow, MethodRow
 from ppsolve.solver.views.bench.pictures import Picture
-from ppsolve.solver.views.bench.sections import FOOTER, Section, about, headline, origin, sections
+from ppsolve.solver.views.bench.sections import (
+    FOOTER,
+    Section,
+    about,
+    headline,
+    origin,
+    sections,
+)
 from ppsolve.solver.views.html import table_html, text
 from ppsolve.solver.views.page.tables import asset
 from ppsolve.solver.views.tables import FittingTable
@@ -132,7 +139,9 @@ def _flat(row: FamilyRow | MethodRow) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return (
+        f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    )
 
 
 # A browser loads nothing for the page but what stands in it.

@@ -19,7 +19,13 @@ from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.studies.bench.report.rows import GapCurve, PerformanceProfile
 from ppsolve.solver.views.bench.sections import ANYTIME, PROFILES, with_profiles
 from ppsolve.solver.views.colours import SERIES
-from ppsolve.solver.views.line_chart import MARKERS, STYLE, add_legend, figure_bytes, panel_figure
+from ppsolve.solver.views.line_chart import (
+    MARKERS,
+    STYLE,
+    add_legend,
+    figure_bytes,
+    panel_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +36,9 @@ if TYPE_CHECKING:
 class PictureLimits:
     """How much pictures of a report show."""
 
-    lines: int = 9  # the colours once plain, half of them dashed; more cannot be told apart
+    lines: int = (
+        9  # the colours once plain, half of them dashed; more cannot be told apart
+    )
     label: int = 28  # letters of a line
     points: int = 200  # of a line, beside its steps
     ratio: float = 2.0  # beyond, a method is no alternative
@@ -62,17 +70,23 @@ def draw_pictures(report: Report) -> Iterator[Picture]:
     yield from _profiles(PROFILES, report.every, "Performance profiles, all families")
     curves = _chosen_curves(report)
     title, count = "Mean gap over time", len(report.families)
-    title += f", {len(curves) - 1} of {count} families" if 1 < len(curves) <= count else ""
+    title += (
+        f", {len(curves) - 1} of {count} families" if 1 < len(curves) <= count else ""
+    )
     yield Picture(ANYTIME, title, _svg(title, lambda axes: _draw_gaps(axes, curves)))
     if len(report.families) > 1:
         for part in report.families:
             name = part.total.family
-            yield from _profiles(f"{PROFILES}-{name}", part, f"Performance profiles, {name}")
+            yield from _profiles(
+                f"{PROFILES}-{name}", part, f"Performance profiles, {name}"
+            )
 
 
 def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
     if chosen := with_profiles(part):
-        yield Picture(name, title, _svg(title, lambda axes: _draw_profiles(axes, chosen)))
+        yield Picture(
+            name, title, _svg(title, lambda axes: _draw_profiles(axes, chosen))
+        )
 
 
 def _chosen_curves(report: Report) -> list[GapCurve]:
@@ -98,7 +112,9 @@ def _label(text: str, width: int = LIMITS.label) -> str:
 def _draw_steps(axes: Axes, lines: Mapping[str, Line], bold: str | None) -> None:
     """Draw lines of steps by name, the first ones on top, each with marks at places of its own."""
     looks = product(("-", "--", ":"), zip(SERIES, MARKERS, strict=True))
-    for number, ((name, points), look) in enumerate(zip(lines.items(), looks, strict=False)):
+    for number, ((name, points), look) in enumerate(
+        zip(lines.items(), looks, strict=False)
+    ):
         # Marks stand at points of a line, which needs some between its steps.
         between = np.geomspace(points[0][0], points[-1][0], LIMITS.points).tolist()
         places = sorted({*between, *(x for x, _ in points)})
@@ -115,14 +131,18 @@ def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
     alike: dict[Line, list[str]] = {}
     for profile in chosen:
         alike.setdefault(profile.steps, []).append(profile.method.name)
-    shown = [(" = ".join(names), steps) for steps, names in alike.items()][: LIMITS.lines]
+    shown = [(" = ".join(names), steps) for steps, names in alike.items()][
+        : LIMITS.lines
+    ]
     farthest = max(steps[-1][0] for _, steps in shown)
     edge = min(max(farthest**1.05, LIMITS.least_ratio), LIMITS.ratio)
     end = max(farthest, edge)
     lines = {name: [(1.0, 0.0), *steps, (end, steps[-1][1])] for name, steps in shown}
     ours = shown[0][0] if chosen[0].method.role is Role.OURS else None
     _draw_steps(axes, lines, ours)
-    axes.set(xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances")
+    axes.set(
+        xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances"
+    )
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 
 

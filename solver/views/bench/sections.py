@@ -57,15 +57,21 @@ def sections(report: Report) -> Iterator[Section]:
     every = report.families[0] if len(report.families) == 1 else report.every
     totals = [part.total for part in report.families]
     totals += [every.total] if len(totals) != 1 else []
-    alike = tuple(f"{n} instances are called {name}." for name, n in report.namesakes.items())
+    alike = tuple(
+        f"{n} instances are called {name}." for name, n in report.namesakes.items()
+    )
     yield Section("Families", alike, _named(totals, FAMILIES))
     yield _methods("Methods", every)
     if within := with_profiles(every):
         notes = ("Instances in %, by how far a value may be over the best one.",)
-        yield Section("Near the best", notes, _named(within, WITHIN_FIELDS), picture=PROFILES)
+        yield Section(
+            "Near the best", notes, _named(within, WITHIN_FIELDS), picture=PROFILES
+        )
     yield Section("Mean gap over time", picture=ANYTIME)
     if report.reasons:
-        yield Section("Why methods have no schedule", sheet=table_of(report.reasons, *REASONS))
+        yield Section(
+            "Why methods have no schedule", sheet=table_of(report.reasons, *REASONS)
+        )
     if len(report.families) > 1:
         for part in report.families:
             name = part.total.family
@@ -77,10 +83,10 @@ def sections(report: Report) -> Iterator[Section]:
 def headline(report: Report) -> str:
     """Return the report in one sentence."""
     total = report.every.total
-    text = f"{total.instances:,} instances, {total.solved:,} solved, {total.proved:,} proved, "
-    text += (
-        f"mean gap {percent(total.gap.mean)}, {total.failures:,} failed, {seconds(total.seconds)}"
-    )
+    text = f"{total.instances:,} instances, {total.solved:,} solved, "
+    text += f"{total.proved:,} proved, "
+    text += f"mean gap {percent(total.gap.mean)}, {total.failures:,} failed, "
+    text += seconds(total.seconds)
     if report.comparison is not None:
         text += f", {counted(len(report.comparison.regressions), 'regression')}"
         text += f", {counted(len(report.comparison.improvements), 'improvement')}"
@@ -89,12 +95,18 @@ def headline(report: Report) -> str:
 
 def about(report: Report, family: str | None = None) -> str:
     """Return instances, time limits and machine of a report, or of one of its families."""
-    totals = [part.total for part in report.families if family in (None, part.total.family)]
+    totals = [
+        part.total for part in report.families if family in (None, part.total.family)
+    ]
     count = counted(sum(total.instances for total in totals), "instance")
     families = _listed([total.family for total in totals], 3)
     limits = _listed([f"{limit:g} s" for limit in report.time_limits], 3)
     machines = [", ".join(machine.split(", ")[:2]) for machine in report.machines]
-    parts = [f"{count} of {families}", limits, _listed(list(dict.fromkeys(machines)), 2)]
+    parts = [
+        f"{count} of {families}",
+        limits,
+        _listed(list(dict.fromkeys(machines)), 2),
+    ]
     return "; ".join(filter(None, parts))
 
 
@@ -113,7 +125,9 @@ def _methods(title: str, part: FamilyFigures) -> Section:
     but = f" but {', '.join(alone)}" if alone else ""
     among = f"{counted(count, 'instance')} solved by all methods here{but}"
     notes.append(f"%: above the best value of any method. In common: {among}.")
-    return Section(title, tuple(notes), _named(shown, method_fields(count, part.total.family)))
+    return Section(
+        title, tuple(notes), _named(shown, method_fields(count, part.total.family))
+    )
 
 
 def _named(rows: Sequence[Row], fields: Sequence[Field[Row]]) -> FittingTable:
@@ -147,7 +161,11 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
     if comparison.has_other_limit:
         notes.append("Time limits differ, and so may what was found within them.")
     lists = {"earlier": comparison.only_before, "later": comparison.only_after}
-    notes += [f"Only in the {which} file: {_listed(own)}." for which, own in lists.items() if own]
+    notes += [
+        f"Only in the {which} file: {_listed(own)}."
+        for which, own in lists.items()
+        if own
+    ]
     if not worse:
         notes.append("No regression.")
     table = table_of(worse, *CHANGES) if worse else None

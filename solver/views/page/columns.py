@@ -21,7 +21,10 @@ TRANSFERS = {"TF": "> transfer forward", "TB": "< transfer backward"}
 
 
 def columns_of(
-    schedule: Schedule, causes: OpCauses, curves: Iterable[AmountCurve], kinds: Sequence[str]
+    schedule: Schedule,
+    causes: OpCauses,
+    curves: Iterable[AmountCurve],
+    kinds: Sequence[str],
 ) -> Columns:
     """Return a schedule as columns.
 
@@ -43,7 +46,11 @@ def columns_of(
         "start": schedule.start.tolist(),
         "duration": problem.duration.tolist(),
         "kind": [number[kind] for kind in kinds],
-        **{name: problem.numbers[name].tolist() for name in labels if name in problem.numbers},
+        **{
+            name: problem.numbers[name].tolist()
+            for name in labels
+            if name in problem.numbers
+        },
         "slack": slack(schedule).tolist(),
         "cause": causes.cause.tolist(),
         "why": causes.why.tolist(),

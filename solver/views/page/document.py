@@ -16,7 +16,15 @@ from ppsolve.solver.views.page.schedules import PageSchedule, in_one_unit
 from ppsolve.solver.views.reports import report
 
 # Parts of the script, in the order in which they build on each other.
-SCRIPTS = ("data.js", "lanes.js", "view.js", "marks.js", "draw.js", "trace.js", "controls.js")
+SCRIPTS = (
+    "data.js",
+    "lanes.js",
+    "view.js",
+    "marks.js",
+    "draw.js",
+    "trace.js",
+    "controls.js",
+)
 
 
 def page(
@@ -34,7 +42,9 @@ def page(
     Raises `InputError`: time units that no factor leads from one to the other.
     """
     shown = in_one_unit(shown)
-    names = [name for name, _ in studies] or list(dict.fromkeys(e.instance.name for e in shown))
+    names = [name for name, _ in studies] or list(
+        dict.fromkeys(e.instance.name for e in shown)
+    )
     title = title or (", ".join(names) if studies or len(names) > 1 else shown[0].shape)
     scripts = "\n".join(tables.asset(name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{scripts}\n}})();\n'
@@ -42,7 +52,8 @@ def page(
         title=text(title),
         policy=_policy(script),
         style=tables.asset("page.css"),
-        chart="".join(_section(*part) for part in head) + (_chart(shown, title) if shown else ""),
+        chart="".join(_section(*part) for part in head)
+        + (_chart(shown, title) if shown else ""),
         tables="".join([*(_section(*study) for study in studies), *_sections(shown)]),
         script=f"<script>{script}</script>" if shown else "",
     )
@@ -69,7 +80,9 @@ def _chart(shown: Sequence[PageSchedule], title: str) -> str:
 
 
 def _sections(shown: Sequence[PageSchedule]) -> list[str]:
-    parts = [f"<section>{html(tables.overview(shown))}</section>"] if len(shown) > 1 else []
+    parts = (
+        [f"<section>{html(tables.overview(shown))}</section>"] if len(shown) > 1 else []
+    )
     for each in shown:
         body: list[RenderableType] = []
         if each.entry is None:

@@ -35,7 +35,9 @@ class OpCauses:
     latest: IntArray
     arrival: IntArray  # when that predecessor lets it start; 0 without any
     why: IntArray  # `Why` it starts when it does
-    cause: IntArray  # the op whose end, and lag, is its start; `FREE` where there is none
+    cause: (
+        IntArray  # the op whose end, and lag, is its start; `FREE` where there is none
+    )
 
 
 def causes_of(schedule: Schedule) -> OpCauses:
@@ -56,7 +58,11 @@ def _latest(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
     is_data = np.arange(len(before)) < len(problem.before)
     moment = schedule.end[before] + lag
     order = np.lexsort((is_data, moment, after))
-    last = order[np.append(after[order][1:] != after[order][:-1], True)] if len(order) else order
+    last = (
+        order[np.append(after[order][1:] != after[order][:-1], True)]
+        if len(order)
+        else order
+    )
     latest = np.full(problem.num_ops, FREE, dtype=np.int64)
     arrival = np.zeros(problem.num_ops, dtype=np.int64)
     by_data = np.zeros(problem.num_ops, dtype=np.int64)
@@ -118,15 +124,22 @@ class Idle:
 def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
     """Return the idle time of every compute stream."""
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
-    walk, streams = _CauseWalk(schedule, causes), schedule.problem.span_resources.tolist()
-    found = [_idle_of_stream(names[each], orders[each], schedule, walk) for each in streams]
+    walk, streams = (
+        _CauseWalk(schedule, causes),
+        schedule.problem.span_resources.tolist(),
+    )
+    found = [
+        _idle_of_stream(names[each], orders[each], schedule, walk) for each in streams
+    ]
     most = max((idle.busy for idle in found), default=0)
     for idle in found:
         idle.short = most - idle.busy
     return found
 
 
-def _idle_of_stream(name: str, ops: IntArray, schedule: Schedule, walk: _CauseWalk) -> Idle:
+def _idle_of_stream(
+    name: str, ops: IntArray, schedule: Schedule, walk: _CauseWalk
+) -> Idle:
     idle = Idle(name, int(schedule.problem.duration[ops].sum()))
     if not len(ops):
         idle.fill = schedule.makespan
@@ -147,9 +160,14 @@ class _CauseWalk:
         self.latest: list[int] = causes.latest.tolist()
         self.arrival: list[int] = causes.arrival.tolist()
         self.why: list[int] = causes.why.tolist()
-        names, owners = schedule.problem.resource_names, schedule.problem.ops_by_resource
+        names, owners = (
+            schedule.problem.resource_names,
+            schedule.problem.ops_by_resource,
+        )
         streams = schedule.problem.span_resources.tolist()
-        self.stream = {op: names[each] for each in streams for op in owners[each].tolist()}
+        self.stream = {
+            op: names[each] for each in streams for op in owners[each].tolist()
+        }
 
     def split(self, op: int, first: int, idle: Idle) -> None:
         """Add the gap from `first` to the start of `op` to the parts of `idle`."""

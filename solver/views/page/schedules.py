@@ -24,7 +24,9 @@ from ppsolve.solver.views.figures import figure
 from ppsolve.solver.views.page.columns import Columns, columns_of
 from ppsolve.solver.views.page.idle import Idle, OpCauses, causes_of, idle_of
 
-COUNTS = frozenset({"value", "bound"})  # times only where the result counts its value in them
+COUNTS = frozenset(
+    {"value", "bound"}
+)  # times only where the result counts its value in them
 MOST = 1e6  # of more than six digits people count the digits
 
 
@@ -36,7 +38,9 @@ class PageSchedule:
     instance: Instance  # what it schedules
     result: Result  # the result that it is from
     schedule: Schedule  # starts in ticks
-    entry: HeuristicEntry | None = None  # the heuristic that made it; None for the best schedule
+    entry: HeuristicEntry | None = (
+        None  # the heuristic that made it; None for the best schedule
+    )
 
     @property
     def shape(self) -> str:
@@ -126,8 +130,12 @@ def in_unit(result: Result, unit: str) -> Result:
         if isinstance(found, tuple):
             return tuple(told(each, name) for each in found)
         if isinstance(found, BaseModel) and name != "schedule":
-            times = _times_of(type(found)) - (frozenset() if name == "tie_break" else counts)
-            return found.model_copy(update={k: told(v, k, k in times) for k, v in found})
+            times = _times_of(type(found)) - (
+                frozenset() if name == "tie_break" else counts
+            )
+            return found.model_copy(
+                update={k: told(v, k, k in times) for k, v in found}
+            )
         if is_time and found is not None:
             is_list = isinstance(found, list)
             return [each * factor for each in found] if is_list else found * factor
@@ -150,7 +158,9 @@ def _times_of(document: type[BaseModel]) -> frozenset[str]:
 
 def _is_time(kind: Any) -> bool:
     # Curves are drawn in the instance's unit: pairs of a time and an amount stay.
-    return kind == Figure or (get_origin(kind) is not tuple and any(map(_is_time, get_args(kind))))
+    return kind == Figure or (
+        get_origin(kind) is not tuple and any(map(_is_time, get_args(kind)))
+    )
 
 
 def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
@@ -159,7 +169,9 @@ def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
     Units that no factor leads to raise an `InputError`.
     """
     first = shown[0].result.time_unit if shown else ""
-    lengths = [each.length * ratio_of_units(each.result.time_unit, first) for each in shown]
+    lengths = [
+        each.length * ratio_of_units(each.result.time_unit, first) for each in shown
+    ]
     unit = readable_unit(first, max(lengths, default=0.0))
     found = [replace(each, result=in_unit(each.result, unit)) for each in shown]
     for each in found:
@@ -169,7 +181,9 @@ def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
     return found
 
 
-def read_shown(data: Any, source: str, heuristics: Sequence[str] = ()) -> list[PageSchedule]:
+def read_shown(
+    data: Any, source: str, heuristics: Sequence[str] = ()
+) -> list[PageSchedule]:
     """Read the best schedule of a result, and those of some of its heuristics.
 
     `data`: parsed JSON of a result that carries its instance.
@@ -194,7 +208,9 @@ def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     entry = entries[name]
     schedule = None
     if entry.orders is not None:
-        schedule = schedule_of(entry, best.instance, kind_of(best.instance).lower(best.instance))
+        schedule = schedule_of(
+            entry, best.instance, kind_of(best.instance).lower(best.instance)
+        )
     schedule = schedule or _rerun(best.instance, name)
     if schedule is None:
         message = f"{name} has no schedule: {entry.reason or entry.status.value}"
@@ -205,16 +221,22 @@ def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
 
 def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
     """Refuse schedules of which nothing can be traced; too much memory can still be shown."""
-    broken = [v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"]
+    broken = [
+        v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"
+    ]
     if broken:
-        message = f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+        message = (
+            f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+        )
         raise InputError(message, source=source, field=field)
 
 
 def _rerun(instance: Instance, name: str) -> Schedule | None:
     """Run a heuristic whose orders the result does not hold."""
     kind = kind_of(instance)
-    heuristic = next((each for each in kind.heuristics_of(instance) if each.name == name), None)
+    heuristic = next(
+        (each for each in kind.heuristics_of(instance) if each.name == name), None
+    )
     if heuristic is None:
         return None
     entry = kind.simulate(heuristic, instance)

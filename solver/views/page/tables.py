@@ -34,7 +34,9 @@ def embedded(data: Any) -> str:
     of older scripts.
     """
     written = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    )
 
 
 def overview(shown: Sequence[PageSchedule]) -> FittingTable:
@@ -42,10 +44,25 @@ def overview(shown: Sequence[PageSchedule]) -> FittingTable:
     unit = shown[0].result.time_unit
     fields: tuple[Field[PageSchedule], ...] = (
         Field("schedule", lambda each: each.title),
-        Field(f"makespan ({unit})", lambda each: each.length, 0, lambda n: figure(float(n))),
-        Field("to the first", lambda each: each.length / (shown[0].length or 1) - 1, 0, percent),
+        Field(
+            f"makespan ({unit})",
+            lambda each: each.length,
+            0,
+            lambda n: figure(float(n)),
+        ),
+        Field(
+            "to the first",
+            lambda each: each.length / (shown[0].length or 1) - 1,
+            0,
+            percent,
+        ),
         Field("to its bound", lambda each: each.gap, 0, percent),
-        Field("bubble ratio", lambda each: (each.entry or each.result).bubble_ratio, 0, ratio),
+        Field(
+            "bubble ratio",
+            lambda each: (each.entry or each.result).bubble_ratio,
+            0,
+            ratio,
+        ),
     )
     return table_of(shown, *fields, caption="Schedules on this page")
 
@@ -111,7 +128,10 @@ def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
     found = measure(shown.schedule).peak_memory
     for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
         used, cap = figures(float(peak), float(pool.capacity))
-        share, word = float(peak / (pool.capacity or 1)), "infeasible" if peak > pool.limit else ""
+        share, word = (
+            float(peak / (pool.capacity or 1)),
+            "infeasible" if peak > pool.limit else "",
+        )
         yield pool.name, used, with_unit(cap, pool.unit), share, word
 
 
@@ -136,8 +156,14 @@ def _headlines(shown: PageSchedule) -> Iterator[tuple[str, str, str]]:
     broken = sum(each.status is HeuristicStatus.INFEASIBLE for each in entries)
     if best is not None and best.value is not None and result.value is not None:
         saved = with_unit(figure(best.value - result.value), unit)
-        over = f"{percent(best.gap)} over best; {saved} saved" if best.gap else "as good"
-        yield "best published", with_unit(figure(best.value), unit), f"{best.name}, {over}"
+        over = (
+            f"{percent(best.gap)} over best; {saved} saved" if best.gap else "as good"
+        )
+        yield (
+            "best published",
+            with_unit(figure(best.value), unit),
+            f"{best.name}, {over}",
+        )
     elif broken:
         yield "best published", "none", f"{broken} infeasible"
     fullest = max(peaks(shown), key=itemgetter(3), default=None)

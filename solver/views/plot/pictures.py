@@ -72,7 +72,9 @@ def gaps(
     from matplotlib.lines import Line2D
 
     title = result.instance if title is None else title
-    valid = [entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE]
+    valid = [
+        entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE
+    ]
     found = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
     found = found[: SHEET.most_bars]
     if not found:
@@ -82,9 +84,15 @@ def gaps(
     if result.value and result.bound is not None:
         # Over the best value: 0 where that is optimal, else below.
         bound = min(0.0, float(result.bound) / float(result.value) - 1)
-        legend = [Line2D([bound] * 2, [-0.5, len(found) - 0.5], color=VERMILION, ls="--", lw=1)]
+        legend = [
+            Line2D(
+                [bound] * 2, [-0.5, len(found) - 0.5], color=VERMILION, ls="--", lw=1
+            )
+        ]
         legend[0].set_label("proven bound")
-    figure, (axes,) = sheet_of(inches, [SHEET.line * len(found)], legend, 2 * bool(title))
+    figure, (axes,) = sheet_of(
+        inches, [SHEET.line * len(found)], legend, 2 * bool(title)
+    )
     write_title(axes, title, caption_of(result))
     bars = axes.barh(range(len(found)), gaps, height=0.72, facecolor=BLUE)
     axes.bar_label(bars, list(map(percent, gaps)), padding=3)
@@ -100,7 +108,9 @@ def gaps(
 
 
 @styled(PAPER)
-def curve(found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches) -> Figure:
+def curve(
+    found: Curve, *, title: str | None = None, inches: float = SHEET.column_inches
+) -> Figure:
     """Return best values and bounds over memory or micro-batches.
 
     Raises `InputError`: nothing is known of any point, or matplotlib is not installed.

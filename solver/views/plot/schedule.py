@@ -14,7 +14,14 @@ from ppsolve.models.core.result import ACTION_KINDS
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views import colours
-from ppsolve.solver.views.chart import AmountCurve, Bar, Chart, Window, columns, has_chunks
+from ppsolve.solver.views.chart import (
+    AmountCurve,
+    Bar,
+    Chart,
+    Window,
+    columns,
+    has_chunks,
+)
 from ppsolve.solver.views.drawings import Drawn
 from ppsolve.solver.views.figures import compact, figure
 from ppsolve.solver.views.plot import sheet
@@ -27,7 +34,11 @@ if TYPE_CHECKING:
     from matplotlib.path import Path
 
 FILL, HATCH, SHADOW = colours.lightened(colours.SKY, 0.35), "/////", "#00000073"
-CAP: dict[str, Any] = {"color": colours.VERMILION, "linewidth": 0.8, "linestyle": (0, (3, 1.5))}
+CAP: dict[str, Any] = {
+    "color": colours.VERMILION,
+    "linewidth": 0.8,
+    "linestyle": (0, (3, 1.5)),
+}
 _ABOVE: dict[str, Any] = {
     "xytext": (0, 1.5), "xycoords": ("data", "axes fraction"), "textcoords": "offset points",
     "va": "bottom", "fontsize": SHEET.name - 1,
@@ -41,12 +52,16 @@ class ScheduleLayout:
     row: float = 14.0
     strip: float = 11.0  # of an amount below a chart
     tall_strip: float = 26.0  # of an amount without a chart
-    most_rows: float = 210.0  # rows of many devices get narrower, so that text stays on the page
+    most_rows: float = (
+        210.0  # rows of many devices get narrower, so that text stays on the page
+    )
     most_below: float = 120.0
     least_letter: float = 4.0  # smaller letters cannot be read in print
     parted: float = 3.0  # ops of this width are parted by white lines
     bar: float = 0.88  # share of a row's height that its ops take
-    filled: float = 0.86  # share of a strip's height that its largest amount or cap takes
+    filled: float = (
+        0.86  # share of a strip's height that its largest amount or cap takes
+    )
     narrow: float = 0.5  # two dots of a printer; narrower ops cannot be told apart
     padding: float = 1.5  # stays free beside a name within an op
     letter: float = 0.64  # width of a digit of DejaVu Sans in multiples of its size
@@ -62,7 +77,9 @@ def peak_of(curve: AmountCurve) -> str:
     """Return the largest amount in a few digits, with its cap where it has one: ``7.5 of 8``."""
     texts = (value for value in (curve.most, curve.cap) if value is not None)
     # Larger amounts, such as bytes, are written in four characters; others in three digits.
-    return " of ".join(compact(value) if value >= 10_000 else figure(value, 3) for value in texts)
+    return " of ".join(
+        compact(value) if value >= 10_000 else figure(value, 3) for value in texts
+    )
 
 
 def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
@@ -80,7 +97,9 @@ def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
     return found
 
 
-def draw_amounts(axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float) -> None:
+def draw_amounts(
+    axes: Axes, curves: Sequence[AmountCurve], window: Window, row: float
+) -> None:
     """Draw amounts over time one below the other, each up to its largest amount or its cap.
 
     `row`: height of each, in points.
@@ -100,7 +119,9 @@ def draw_amounts(axes: Axes, curves: Sequence[AmountCurve], window: Window, row:
 def _steps(curve: AmountCurve, window: Window) -> list[tuple[float, float]]:
     first, last = window
     if len(curve.points) <= LAYOUT.most_steps:
-        inside = [(time, height) for time, height in curve.points if first < time < last]
+        inside = [
+            (time, height) for time, height in curve.points if first < time < last
+        ]
         before = [height for time, height in curve.points if time <= first]
         steps = [(first, before[-1] if before else 0.0), *inside]
     else:
@@ -110,10 +131,14 @@ def _steps(curve: AmountCurve, window: Window) -> list[tuple[float, float]]:
     return [*steps, (last, steps[-1][1])]
 
 
-def _label_rows(axes: Axes, names: Sequence[str], ends: Sequence[str], row: float) -> None:
+def _label_rows(
+    axes: Axes, names: Sequence[str], ends: Sequence[str], row: float
+) -> None:
     """Write texts at both ends of rows, the first row at the top; of narrow rows only some."""
     shown = range(0, len(names), math.ceil(SHEET.name / row))
-    axes.set_yticks([place + 0.5 for place in shown], [named(names[place]) for place in shown])
+    axes.set_yticks(
+        [place + 0.5 for place in shown], [named(names[place]) for place in shown]
+    )
     axes.tick_params(axis="y", length=0)
     for place in shown:
         axes.annotate(
@@ -123,7 +148,9 @@ def _label_rows(axes: Axes, names: Sequence[str], ends: Sequence[str], row: floa
     axes.set_ylim(len(names), 0)
 
 
-def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None) -> None:
+def frame_chart(
+    axes: Axes, chart: Chart, row: float, bound: float | None = None
+) -> None:
     """Draw all of a chart but its ops: names of rows, idle time, iterations and the bound.
 
     `row`: height of a row, in points.
@@ -132,13 +159,19 @@ def frame_chart(axes: Axes, chart: Chart, row: float, bound: float | None = None
     first, last = chart.window
     for place, each in enumerate(chart.rows):
         ground = [(first, chart.known_end(each) - first)]
-        axes.broken_barh(ground, (place + (1 - LAYOUT.bar) / 2, LAYOUT.bar), color=PALE, lw=0)
-    _label_rows(axes, [r.name for r in chart.rows], list(map(chart.busy_share, chart.rows)), row)
+        axes.broken_barh(
+            ground, (place + (1 - LAYOUT.bar) / 2, LAYOUT.bar), color=PALE, lw=0
+        )
+    _label_rows(
+        axes, [r.name for r in chart.rows], list(map(chart.busy_share, chart.rows)), row
+    )
     axes.set_xlim(first, last)
     if len(chart.iterations) > 1:
         _mark_iterations(axes, chart)
     if bound is not None and first < bound <= last:
-        axes.axvline(bound, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), clip_on=False)
+        axes.axvline(
+            bound, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), clip_on=False
+        )
         side = "right" if bound > 0.9 * last else "center"
         axes.annotate("bound", (bound, 1), ha=side, **_ABOVE)
 
@@ -156,7 +189,9 @@ def _mark_iterations(axes: Axes, chart: Chart) -> None:
     # A mark takes milliseconds; a refresh may have thousands of iterations.
     for number, left, right in spans[:: max(every, 1)]:
         axes.axvline(left, color=INK, linewidth=0.5)
-        text = f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
+        text = (
+            f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
+        )
         axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
 
 
@@ -177,7 +212,11 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
         too narrow.
     """
     first, last = window
-    seen = [bar for bar in bars if bar.end > bar.start and bar.end > first and bar.start < last]
+    seen = [
+        bar
+        for bar in bars
+        if bar.end > bar.start and bar.end > first and bar.start < last
+    ]
     if not seen:
         return []
     typical = median(bar.end - bar.start for bar in seen)
@@ -187,7 +226,9 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
     step, at, found = (last - first) / count, 0, []
     for run in columns(seen, first, last, count):
         if run.bar is not None:
-            found.append(Piece(first + at * step, first + (at + run.width) * step, run.bar))
+            found.append(
+                Piece(first + at * step, first + (at + run.width) * step, run.bar)
+            )
         at += run.width
     return found
 
@@ -230,7 +271,9 @@ def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
             )  # fmt: skip
 
 
-def _draw_pieces(axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float) -> None:
+def _draw_pieces(
+    axes: Axes, placed: Sequence[tuple[float, Piece]], scale: float
+) -> None:
     """Paint all ops of one look as one path, which keeps files small."""
     from matplotlib.patches import PathPatch
 
@@ -269,11 +312,14 @@ def legend_of(chart: Chart) -> list[Artist]:
     from matplotlib.patches import Patch
 
     found: list[Artist] = [
-        Patch(label=printable(words), **_face(look, 0, 0.0)) for words, look in chart.legend.items()
+        Patch(label=printable(words), **_face(look, 0, 0.0))
+        for words, look in chart.legend.items()
     ]
     if has_chunks(chart.rows):
         label = f"dark: {chart.small_letters}"
-        found.append(Patch(facecolor=colours.darker(colours.GREY), linewidth=0, label=label))
+        found.append(
+            Patch(facecolor=colours.darker(colours.GREY), linewidth=0, label=label)
+        )
     return [*found, Patch(facecolor=PALE, linewidth=0, label=chart.idle)]
 
 
@@ -316,7 +362,9 @@ def schedule_figure(
     heights = [row * len(chart.rows) * has_rows, strip * len(curves)]
     legend = [*(legend_of(chart) if has_rows else []), *amount_legend(curves)]
     lines = has_rows + (0 if title == "" else 2)
-    made, panels = sheet.sheet_of(inches, [height for height in heights if height], legend, lines)
+    made, panels = sheet.sheet_of(
+        inches, [height for height in heights if height], legend, lines
+    )
     first = drawn.shown.title if title is None else title
     sheet.write_title(panels[0], first, drawn.caption, above=int(has_rows))
     if has_rows:

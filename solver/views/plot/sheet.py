@@ -70,7 +70,10 @@ def png_of(figure: Figure) -> bytes:
 
 
 def sheet_of(
-    inches: float, heights: Sequence[float], legend: Sequence[Artist] = (), lines: int = 0
+    inches: float,
+    heights: Sequence[float],
+    legend: Sequence[Artist] = (),
+    lines: int = 0,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels one below the other on one axis, and a legend below them.
 

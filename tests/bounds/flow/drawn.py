@@ -46,7 +46,9 @@ def drawn(seed: int) -> Flow:
     if is_split:
         _split(draw)
     size = len(draw.positions)
-    duration = np.array([[rng.randint(1, 4) for _ in range(size)] for _ in range(draw.count)])
+    duration = np.array(
+        [[rng.randint(1, 4) for _ in range(size)] for _ in range(draw.count)]
+    )
     if rng.random() < 0.3:
         duration[1:] = duration[0]
     table = np.array([(a, b, lag) for (a, b), lag in draw.edges.items()]).reshape(-1, 3)
@@ -73,7 +75,9 @@ def _pass_stages(draw: Drawn, sends: bool) -> None:
                 draw.positions.append((queue, stage, draw.devices + here))
     for a in range(len(draw.positions) - 1):
         is_far = draw.positions[a][2] != draw.positions[a + 1][2]
-        draw.edges[a, a + 1] = draw.rng.choice([0, 0, 1, 2]) if is_far and not sends else 0
+        draw.edges[a, a + 1] = (
+            draw.rng.choice([0, 0, 1, 2]) if is_far and not sends else 0
+        )
     for stage in stages:
         draw.edges.setdefault((draw.place("F", stage), draw.place("B", stage)), 0)
 
@@ -97,12 +101,18 @@ def _pools(draw: Drawn, is_split: bool) -> tuple[np.ndarray, ...]:
         last = draw.place("W", stage) if is_split else back
         pool[[first, back, last]] = device
         for j in range(draw.count):
-            amount, peak, early = rng.randint(1, 3), rng.choice([0, 0, 1]), rng.choice([0, 1])
+            amount, peak, early = (
+                rng.randint(1, 3),
+                rng.choice([0, 0, 1]),
+                rng.choice([0, 1]),
+            )
             acquire[j, first], release[j, first] = amount + peak, peak
             release[j, back] += early
             release[j, last] += amount - early
             held[device, j] += amount
-    room = [int(row.max()) + 1 + rng.randint(0, int(row.sum() - row.max())) for row in held]
+    room = [
+        int(row.max()) + 1 + rng.randint(0, int(row.sum() - row.max())) for row in held
+    ]
     return np.array(room), pool, acquire, release
 
 
@@ -114,7 +124,10 @@ def problem_of(flow: Flow) -> Problem:
             pool = f"m{flow.pool[v]}"
             amounts = {
                 key: {pool: int(table[j, v])}
-                for key, table in (("acquire", flow.acquire), ("release_at_end", flow.release))
+                for key, table in (
+                    ("acquire", flow.acquire),
+                    ("release_at_end", flow.release),
+                )
                 if table[j, v]
             }
             op = {"id": f"{j}.{v}", "duration": int(flow.duration[j, v])}
@@ -123,7 +136,9 @@ def problem_of(flow: Flow) -> Problem:
     data = {
         "kind": "graph",
         "resources": [f"r{r}" for r in range(flow.num_resources)],
-        "pools": [{"name": f"m{p}", "capacity": int(room)} for p, room in enumerate(flow.room)],
+        "pools": [
+            {"name": f"m{p}", "capacity": int(room)} for p, room in enumerate(flow.room)
+        ],
         "ops": ops,
         "precedences": [
             {"before": f"{j}.{a}", "after": f"{j}.{b}", "lag": int(lag)}
@@ -134,7 +149,9 @@ def problem_of(flow: Flow) -> Problem:
     return lower(parse_instance(data))
 
 
-def every_outcome(instance: PipelineInstance, problem: Problem) -> Iterator[HeuristicOutcome]:
+def every_outcome(
+    instance: PipelineInstance, problem: Problem
+) -> Iterator[HeuristicOutcome]:
     """Run every heuristic on a pipeline."""
     kind = kind_of(instance)
     for heuristic in kind.heuristics_of(instance):

@@ -39,7 +39,13 @@ def _case(**changes):
     "changes",
     [
         {},
-        {"memory": {"capacity": 3, "activation": 1, "released_by_backward_weight": 0.5}},
+        {
+            "memory": {
+                "capacity": 3,
+                "activation": 1,
+                "released_by_backward_weight": 0.5,
+            }
+        },
         {"p2p": {"mode": "link", "bytes": 2, "bandwidth": 1, "latency": 1}},
         {"p2p": {"latency": 2}},
     ],
@@ -65,7 +71,9 @@ def test_without_shifts_only_the_micro_batches_change_places():
 
 def test_it_stops_at_the_target_and_steps_decide_what_is_found():
     _, _, evaluator, first = _case()
-    unchanged = Annealer(evaluator).improve(first, 500, heat=3, shifts=500, target=first.value)
+    unchanged = Annealer(evaluator).improve(
+        first, 500, heat=3, shifts=500, target=first.value
+    )
     assert unchanged.value == first.value
     values = {
         tuple(

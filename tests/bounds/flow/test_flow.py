@@ -21,7 +21,9 @@ def test_every_microbatch_has_its_own_durations_and_all_share_precedences():
     # By kind and stage: backward 0 and 1, then forward 0 and 1, as the kinds are numbered.
     columns = {
         (int(kind), int(stage)): flow.duration[:, position].tolist()
-        for position, (kind, stage) in enumerate(zip(flow.kind, flow.stage, strict=True))
+        for position, (kind, stage) in enumerate(
+            zip(flow.kind, flow.stage, strict=True)
+        )
     }
     assert sorted(columns.values()) == [[1, 2, 3], [4, 4, 4], [5, 5, 5], [6, 7, 8]]
     assert flow.num_microbatches == 3

@@ -42,7 +42,10 @@ def test_tables_have_a_row_for_each_micro_batch_and_one_for_ops_of_none() -> Non
     assert len(SIZES.acquire) == len(SIZES.release) == 7 * 6
     # A forward and a backward of each; device 0 ends with its optimizer, and around the work of
     # device 1 there are the shortest forward and backward of device 0 as well.
-    assert SIZES.load.reshape(6, 2).T.tolist() == [[7, 8, 5, 10, 5, 17], [5, 7, 8, 5, 10, 11]]
+    assert SIZES.load.reshape(6, 2).T.tolist() == [
+        [7, 8, 5, 10, 5, 17],
+        [5, 7, 8, 5, 10, 11],
+    ]
     assert SIZES.edge.tolist() == [4, 1 + 1 + 4]
 
 
@@ -53,7 +56,9 @@ def test_each_replica_starts_in_the_best_of_a_few_orders() -> None:
     found.arrange(WORK)
     assert (found.value.tolist(), found.best) == ([39, 31], 39)
     assert found.members == [[0, 3, 5], [1, 4, 2]]
-    given = zip(*(arrangements(WORK, those) for those in ([5, 0, 3], [2, 4, 1])), strict=True)
+    given = zip(
+        *(arrangements(WORK, those) for those in ([5, 0, 3], [2, 4, 1])), strict=True
+    )
     assert [search(*orders).value.tolist() for orders in given] == [
         *([42, 40], [39, 40], [42, 31], [45, 35])
     ]

@@ -38,7 +38,11 @@ def _patterns(instance, problem, flow):
 
 @pytest.mark.parametrize("mode", ["delay", "link"])
 def test_a_permutation_is_timed_as_its_orders_are_on_the_whole_problem(mode):
-    p2p = {"latency": 3} if mode == "delay" else {"mode": mode, "bytes": 5, "bandwidth": 1}
+    p2p = (
+        {"latency": 3}
+        if mode == "delay"
+        else {"mode": mode, "bytes": 5, "bandwidth": 1}
+    )
     instance = PipelineInstance(**UNEQUAL, p2p=p2p)
     problem = lower(instance)
     flow = flow_of(problem)
@@ -93,7 +97,9 @@ def test_work_that_follows_a_position_is_part_of_the_makespan():
     problem = lower(PipelineInstance(**UNEQUAL, optimizer=[50, 0]))
     flow = flow_of(problem)
     assert flow.behind.tolist() == [0, 0, 0, 0, 50, 0]  # W0
-    pattern, permutation = Pattern.of_starts(flow, _one_after_another(flow, [0, 1, 2, 3]))
+    pattern, permutation = Pattern.of_starts(
+        flow, _one_after_another(flow, [0, 1, 2, 3])
+    )
     plain = Evaluator(replace(flow, behind=0 * flow.behind)).timed(pattern, permutation)
     schedule = time_orders(problem, pattern.orders(flow, permutation))
     assert plain.value < schedule.makespan

@@ -31,7 +31,9 @@ def _case(**changes):
     flow = flow_of(problem)
     evaluator = Evaluator(flow)
     outcomes = every_outcome(instance, problem)
-    patterns = [Pattern.of(flow, o.schedule) for o in outcomes if o.schedule is not None]
+    patterns = [
+        Pattern.of(flow, o.schedule) for o in outcomes if o.schedule is not None
+    ]
     return problem, flow, evaluator, [evaluator.timed(*pattern) for pattern in patterns]
 
 
@@ -42,7 +44,11 @@ def _best_of_all(evaluator, starts):
 
 @pytest.mark.parametrize(
     "memory",
-    [None, {"capacity": 2, "activation": 1}, {"capacity": 9, "activation": [[1, 2, 3, 4], 3]}],
+    [
+        None,
+        {"capacity": 2, "activation": 1},
+        {"capacity": 9, "activation": [[1, 2, 3, 4], 3]},
+    ],
 )
 def test_it_is_no_worse_than_all_permutations_under_all_patterns(memory):
     problem, flow, evaluator, starts = _case(memory=memory)
@@ -55,7 +61,9 @@ def test_it_is_no_worse_than_all_permutations_under_all_patterns(memory):
 
 def test_steps_decide_what_is_found():
     _, _, evaluator, starts = _case()
-    first, second = (PermutationSearch(evaluator, steps=900).run(starts) for _ in range(2))
+    first, second = (
+        PermutationSearch(evaluator, steps=900).run(starts) for _ in range(2)
+    )
     assert (first.pattern.line == second.pattern.line).all()
     assert (first.permutation == second.permutation).all()
 
@@ -81,7 +89,9 @@ def test_rounds_begin_anew_until_some_in_a_row_find_nothing(monkeypatch):
     monkeypatch.setattr(
         search,
         "_round",
-        lambda _: search._note(Timed(next(left), starts[0].pattern, starts[0].permutation)),
+        lambda _: search._note(
+            Timed(next(left), starts[0].pattern, starts[0].permutation)
+        ),
     )
     assert search.run(starts).value == 7
     assert list(left) == [1]
@@ -131,7 +141,10 @@ def test_nothing_is_sought_below_the_target_and_better_lines_are_told():
 
 def test_without_any_pattern_that_keeps_its_pools_there_is_no_line():
     instance = PipelineInstance(
-        num_devices=2, num_microbatches=4, times=FUSED, memory={"capacity": 1, "activation": 1}
+        num_devices=2,
+        num_microbatches=4,
+        times=FUSED,
+        memory={"capacity": 1, "activation": 1},
     )
     problem = lower(instance)
     flow = flow_of(problem)
@@ -144,7 +157,9 @@ def test_without_any_pattern_that_keeps_its_pools_there_is_no_line():
 
 
 def test_pools_that_several_resources_use_follow_no_order():
-    flow = flow_of(lower(PipelineInstance(num_devices=2, num_microbatches=4, times=FUSED)))
+    flow = flow_of(
+        lower(PipelineInstance(num_devices=2, num_microbatches=4, times=FUSED))
+    )
     assert follows_orders(flow)
     shared = replace(flow, pool=np.zeros_like(flow.pool), room=np.array([9]))
     assert not follows_orders(shared)

@@ -22,7 +22,9 @@ from tests.clocks import CountingClock
 FAR = 10**6
 
 
-def pipeline(forward: list[list[int]], backward: list[list[int]], **fields: object) -> Flow:
+def pipeline(
+    forward: list[list[int]], backward: list[list[int]], **fields: object
+) -> Flow:
     """Return a flow; durations by stage and micro-batch."""
     times = {"forward": forward, "backward": backward}
     size = {"num_devices": len(forward), "num_microbatches": len(forward[0])}
@@ -78,7 +80,12 @@ def test_an_optimum_that_is_known_is_proved_without_a_schedule():
     assert first.value is not None
     again = solve_states(flow, first.value)
     assert again is not None
-    assert (again.value, again.starts, again.bound, again.proved) == (None, None, first.value, True)
+    assert (again.value, again.starts, again.bound, again.proved) == (
+        None,
+        None,
+        first.value,
+        True,
+    )
 
 
 def test_a_schedule_that_meets_a_known_bound_ends_the_search():
@@ -86,7 +93,9 @@ def test_a_schedule_that_meets_a_known_bound_ends_the_search():
     known = solve_states(flow, FAR)
     assert known is not None
     assert known.value is not None
-    again = solve_states(flow, FAR, lower=known.value, params=StatesParams(max_states=16))
+    again = solve_states(
+        flow, FAR, lower=known.value, params=StatesParams(max_states=16)
+    )
     assert again is not None
     assert (again.value, again.bound, again.proved) == (known.value, known.value, True)
     assert again.placed <= known.placed
@@ -111,7 +120,8 @@ def test_microbatches_that_are_alike_are_not_permuted():
     alike = pipeline([[2] * 5, [3] * 5], [[4] * 5, [2] * 5])
     unlike = replace(alike, duration=alike.duration + np.arange(5)[:, None])
     answers = [
-        solve_states(flow, FAR, params=StatesParams(max_states=64)) for flow in (alike, unlike)
+        solve_states(flow, FAR, params=StatesParams(max_states=64))
+        for flow in (alike, unlike)
     ]
     assert answers[0] is not None
     assert answers[1] is not None
@@ -138,7 +148,9 @@ def test_a_clock_that_is_over_leaves_no_bound():
 
 
 def test_flows_without_such_states_are_refused():
-    flow = pipeline([[1, 2], [3, 4]], [[5, 6], [7, 8]], memory={"capacity": 2, "activation": 1})
+    flow = pipeline(
+        [[1, 2], [3, 4]], [[5, 6], [7, 8]], memory={"capacity": 2, "activation": 1}
+    )
     nowhere = np.where(np.arange(flow.num_positions) == 0, FREE, flow.resource)
     one_pool = np.zeros_like(flow.pool)
     assert solve_states(flow, FAR) is not None

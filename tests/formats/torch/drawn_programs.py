@@ -17,7 +17,29 @@ from unittest.mock import patch
 from tests.paths import DATA
 
 KEPT = DATA / "inductor" / "drawn" / "programs.json"
-SEEDS = (0, 3, 9, 10, 13, 20, 21, 22, 53, 65, 77, 90, 116, 117, 136, 149, 164, 260, 261, 279, 305)
+SEEDS = (
+    0,
+    3,
+    9,
+    10,
+    13,
+    20,
+    21,
+    22,
+    53,
+    65,
+    77,
+    90,
+    116,
+    117,
+    136,
+    149,
+    164,
+    260,
+    261,
+    279,
+    305,
+)
 """Programs on which wrong counts of bytes lead to other orders, among others."""
 
 SIZES = (1, 2, 5, 12, 30)
@@ -93,7 +115,13 @@ def drawn(seed: int) -> Document:
     if not any(node.get("category") for node in nodes):
         # Without any mark all kernels would count as marked.
         nodes.append(
-            {"name": "last", "kind": "compute", "duration": 1, "deps": [], "category": "matmul"}
+            {
+                "name": "last",
+                "kind": "compute",
+                "duration": 1,
+                "deps": [],
+                "category": "matmul",
+            }
         )
     return {"kind": "overlap", "nodes": nodes, "buffers": _buffers(rng, nodes)}
 
@@ -104,7 +132,10 @@ def _buffers(rng: random.Random, nodes: list[Document]) -> list[Document]:
         for dep in node["deps"]:
             users[dep].append(node["name"])
     buffers: list[Document] = [
-        {"bytes": rng.choice(SIZES), "users": [node["name"] for node in rng.sample(nodes, 4)]}
+        {
+            "bytes": rng.choice(SIZES),
+            "users": [node["name"] for node in rng.sample(nodes, 4)],
+        }
         for _ in range(rng.randint(2, 10))
     ]
     for node in nodes:
@@ -121,7 +152,9 @@ def _buffers(rng: random.Random, nodes: list[Document]) -> list[Document]:
     return buffers
 
 
-def scheduler_nodes(document: Document) -> tuple[list[Node], dict[str, Buffer], list[str]]:
+def scheduler_nodes(
+    document: Document,
+) -> tuple[list[Node], dict[str, Buffer], list[str]]:
     """Return made up nodes, the inputs that are freed, and what the graph returns."""
     nodes = {
         each["name"]: Node(
@@ -136,7 +169,9 @@ def scheduler_nodes(document: Document) -> tuple[list[Node], dict[str, Buffer], 
     for number, each in enumerate(document["buffers"]):
         producer = each.get("producer")
         own = [] if each["users"] == [producer] else each["users"]
-        buffer = _buffer(producer or f"in{number}", each["bytes"], [nodes[name] for name in own])
+        buffer = _buffer(
+            producer or f"in{number}", each["bytes"], [nodes[name] for name in own]
+        )
         if producer is None:
             inputs[buffer.name] = buffer
         else:
@@ -151,7 +186,9 @@ def scheduler_nodes(document: Document) -> tuple[list[Node], dict[str, Buffer], 
 
 
 def _buffer(name: str, size: int, users: list[Node]) -> Buffer:
-    return Buffer(name, SimpleNamespace(size_alloc=size, size_free=size, succ_nodes=users))
+    return Buffer(
+        name, SimpleNamespace(size_alloc=size, size_free=size, succ_nodes=users)
+    )
 
 
 def torch_orders(document: Document) -> dict[str, dict[str, list[str]]]:
@@ -165,7 +202,9 @@ def torch_orders(document: Document) -> dict[str, dict[str, list[str]]]:
             if not hasattr(comms, passes[0]):
                 continue
             order, inputs, kept = scheduler_nodes(document)
-            graph = SimpleNamespace(graph_inputs=inputs, get_output_names=lambda kept=kept: kept)
+            graph = SimpleNamespace(
+                graph_inputs=inputs, get_output_names=lambda kept=kept: kept
+            )
             names = PATCHED | {
                 "V": SimpleNamespace(graph=graph),
                 "get_freeable_input_buf": lambda *_, inputs=inputs: inputs,
@@ -173,7 +212,9 @@ def torch_orders(document: Document) -> dict[str, dict[str, list[str]]]:
             with ExitStack() as stack:
                 for name, value in names.items():
                     stack.enter_context(patch.object(comms, name, value))
-                unsafe = {"reorder_iterative_unsafe_collectives_reorder": rule == "free"}
+                unsafe = {
+                    "reorder_iterative_unsafe_collectives_reorder": rule == "free"
+                }
                 stack.enter_context(config_comms.patch(unsafe))
                 for each in passes:
                     order = getattr(comms, each)(order)

@@ -13,7 +13,11 @@ from torch.distributed.pipelining import PipelineStage
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.solver.formats.program import FORMATS, Format
 from ppsolve.solver.formats.torch.checkpoint import checkpointed
-from ppsolve.solver.formats.torch.runtime import build_schedule, feeding_order, record_steps
+from ppsolve.solver.formats.torch.runtime import (
+    build_schedule,
+    feeding_order,
+    record_steps,
+)
 
 AWAKE = {"is": False}
 """Whether ops sleep; the first step, in which the runtime finds out shapes, need not."""
@@ -78,7 +82,9 @@ class Emulated(nn.Module):
         self.weight = nn.Parameter(torch.zeros(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Compute.apply(x, self.stretch) + _Weight.apply(self.weight, self.stretch)
+        return _Compute.apply(x, self.stretch) + _Weight.apply(
+            self.weight, self.stretch
+        )
 
 
 def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -165,4 +171,6 @@ def recorded(
     runtimes = [one.runtime for one in ready]
     schedule = runtimes if len(runtimes) > 1 else runtimes[0]
     given = ready[0]
-    return str(record_steps(schedule, folder, *given.inputs, steps=steps, **given.target))
+    return str(
+        record_steps(schedule, folder, *given.inputs, steps=steps, **given.target)
+    )

@@ -40,7 +40,9 @@ def modules(count: int, *, is_transformer: bool = False) -> list[nn.Module]:
 def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     shape = (microbatches, ROWS, LENGTH, WIDTH)
-    x, y = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    x, y = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
     return x, y
 
 
@@ -48,7 +50,9 @@ def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return ((output - target) ** 2).mean()
 
 
-def reference(whole: list[nn.Module], microbatches: int) -> tuple[list[nn.Module], list[float]]:
+def reference(
+    whole: list[nn.Module], microbatches: int
+) -> tuple[list[nn.Module], list[float]]:
     """Return the stages with the gradients of one piece, and the loss of each micro-batch."""
     model = nn.Sequential(*whole)
     losses = [loss(model(x), y) for x, y in zip(*batch(microbatches), strict=True)]
@@ -62,7 +66,9 @@ def furthest(found: nn.Module, wanted: nn.Module) -> float:
     worst = 0.0
     for one, other in pairs:
         assert one.grad is not None and other.grad is not None
-        worst = max(worst, float((one.grad - other.grad).abs().max() / other.grad.abs().max()))
+        worst = max(
+            worst, float((one.grad - other.grad).abs().max() / other.grad.abs().max())
+        )
     return worst
 
 
@@ -92,7 +98,9 @@ def differences(
             torch.device("cpu"),
             group=group,
         )
-        for stage in sorted(stage for stage, device in of_stage.items() if device == rank)
+        for stage in sorted(
+            stage for stage, device in of_stage.items() if device == rank
+        )
     ]
     runtime = build_schedule(read, stages, loss, form=form)
     x, y = (chunks[order].flatten(0, 1) for chunks in batch(len(order)))
@@ -106,7 +114,9 @@ def differences(
         runtime.step(*given, target=y, losses=kept)
     else:
         runtime.step(*given)
-    worst = max(furthest(own[stage.stage_index], whole[stage.stage_index]) for stage in stages)
+    worst = max(
+        furthest(own[stage.stage_index], whole[stage.stage_index]) for stage in stages
+    )
     wrong = [abs(float(one) - losses[k]) for one, k in zip(kept, order, strict=False)]
     assert len(wrong) == (len(order) if has_last else 0)
     return worst, max(wrong, default=0.0)

@@ -36,7 +36,11 @@ def judge(result: Result, before: Trace, both: Trace) -> None:
     )
     assert abs(between) <= CLOSE + doubt + abs(replay.error)
     assert abs(replay.error) <= ON_ANY_MACHINE
-    every = [recorded_span(part) for trace in (before, beside) for _, _, part in trace.parts()]
+    every = [
+        recorded_span(part)
+        for trace in (before, beside)
+        for _, _, part in trace.parts()
+    ]
     if max(every) <= (1 + CLOSE) * min(every):
         assert abs(step.error) <= CLOSE
         assert abs(replay.error) <= CLOSE

@@ -70,7 +70,9 @@ def test_a_device_held_after_an_op_is_part_of_the_op() -> None:
     found = measured_again(alone, trace(rows))
     assert found.times.forward == (13,)
     assert found.times.backward == (23,)
-    step_row, replay, backward, forward = compare_run(ppsolve.simulate(found, "gpipe"), trace(rows))
+    step_row, replay, backward, forward = compare_run(
+        ppsolve.simulate(found, "gpipe"), trace(rows)
+    )
     assert (step_row.predicted, step_row.measured) == (72, 69)
     assert (replay.predicted, replay.measured) == (60, 69)
     assert (forward.predicted, forward.measured) == (13, 13)
@@ -86,7 +88,9 @@ def test_a_device_held_after_an_op_is_part_of_the_op() -> None:
         ("times", {"times": {"forward": 1, "backward_input": 1, "backward_weight": 1}}),
     ],
 )
-def test_steps_of_another_pipeline_are_refused(field: str, more: dict[str, object]) -> None:
+def test_steps_of_another_pipeline_are_refused(
+    field: str, more: dict[str, object]
+) -> None:
     with pytest.raises(InputError, match="as in the instance, the run has") as caught:
         measured_again(pipeline(**more), trace(step()))
     assert caught.value.field == field
@@ -111,7 +115,9 @@ def test_an_order_is_kept() -> None:
 
 def test_an_order_that_needs_more_memory_says_so() -> None:
     before = pipeline(num_devices=1, num_microbatches=2, memory=None)
-    tight = pipeline(num_devices=1, num_microbatches=2, memory={"capacity": 1, "activation": 1})
+    tight = pipeline(
+        num_devices=1, num_microbatches=2, memory={"capacity": 1, "activation": 1}
+    )
     again = timed_again(ppsolve.simulate(before, "gpipe"), tight)
     assert again.status == "infeasible"
     assert again.reason is not None and "memory" in again.reason
@@ -121,7 +127,9 @@ def test_schedules_run_in_turn_are_told_apart() -> None:
     run = trace([row for number in range(5) for row in step(number)])
     assert set(steps_of(run, 0, 2).step.tolist()) == {0, 2, 4}
     assert set(steps_of(run, 1, 2).step.tolist()) == {1, 3}
-    with pytest.raises(InputError, match="expected steps of schedule 1 of 2, there is none"):
+    with pytest.raises(
+        InputError, match="expected steps of schedule 1 of 2, there is none"
+    ):
         steps_of(trace(step()), 1, 2)
 
 
@@ -138,4 +146,7 @@ def test_a_step_is_held_against_the_steps_around_it() -> None:
     beside = trace([*step(0), *step(2, slower=3)])
     one, two = step(1, slower=2), step(3, slower=3)
     rows = compare_in_turn(found, trace([*one, *two]), beside)
-    assert [(row.predicted, row.measured) for row in rows] == [((108 + 308) / 2, 208), (308, 312)]
+    assert [(row.predicted, row.measured) for row in rows] == [
+        ((108 + 308) / 2, 208),
+        (308, 312),
+    ]

@@ -19,7 +19,9 @@ GRADIENTS, TIMES = 1e-6, 0.05
 """Relative differences of gradients in float64, and of a step from its makespan."""
 
 
-def pipeline(forward: list[int], backward: list[int], microbatches: int, **more: Any) -> Any:
+def pipeline(
+    forward: list[int], backward: list[int], microbatches: int, **more: Any
+) -> Any:
     """Return a pipeline whose stages may recompute all, or their first layer."""
     modes = [
         {"name": "full", "time": forward, "held": 0.1},
@@ -36,7 +38,9 @@ def pipeline(forward: list[int], backward: list[int], microbatches: int, **more:
 
 
 CASES = {
-    "three stages": pipeline([90, 80, 60], [120, 130, 110], 5, num_devices=3, capacity=1.6),
+    "three stages": pipeline(
+        [90, 80, 60], [120, 130, 110], 5, num_devices=3, capacity=1.6
+    ),
     "four stages": pipeline([80, 70, 90, 60], [100] * 4, 6, num_devices=4, capacity=2),
     "interleaved": pipeline(
         [60, 70, 60, 80],
@@ -77,9 +81,13 @@ def test_steps_take_as_long_as_predicted(world: World, name: str) -> None:
     modes = [mode if mode != "first" else "full" for mode in solved(name).modes]
     recompute = instance.memory.recompute.model_copy(update={"decide": tuple(modes)})
     memory = instance.memory.model_copy(update={"recompute": recompute})
-    result = ppsolve.optimize(instance.model_copy(update={"memory": memory}), time_limit=20)
+    result = ppsolve.optimize(
+        instance.model_copy(update={"memory": memory}), time_limit=20
+    )
     columns = zip(instance.times.forward, instance.times.backward, strict=True)
-    stretches = [Stretch(float(f) / 1000, float(b) / 2000, float(b) / 2000) for f, b in columns]
+    stretches = [
+        Stretch(float(f) / 1000, float(b) / 2000, float(b) / 2000) for f, b in columns
+    ]
     # Nobody asks for the gradient of the input of the whole model.
     first = stretches[0]
     stretches[0] = Stretch(first.forward, 0.0, first.inputs + first.weights)
@@ -98,4 +106,6 @@ def test_what_cannot_be_checkpointed_is_refused() -> None:
         (("full",), 0, {"full": ["1"]}, 'got "1"'),
     ):
         with pytest.raises(InputError, match=words):
-            checkpointed(result.model_copy(update={"modes": modes}), stage, module, parts)
+            checkpointed(
+                result.model_copy(update={"modes": modes}), stage, module, parts
+            )

@@ -41,7 +41,12 @@ def solved(world: World) -> tuple[ppsolve.PipelineInstance, ppsolve.Result]:
     stages = [emulation.Emulated(emulation.Stretch(*told)) for told in TOLD]
     x = torch.zeros(1, 4)
     instance = profile_stages(
-        stages, x, num_microbatches=3, loss_fn=emulation.loss, target=x, repeats=Repeats(1, 3)
+        stages,
+        x,
+        num_microbatches=3,
+        loss_fn=emulation.loss,
+        target=x,
+        repeats=Repeats(1, 3),
     )
     return instance, ppsolve.optimize(instance, time_limit=20, deterministic=True)
 
@@ -67,22 +72,42 @@ def folder(
     return found
 
 
-def test_each_op_and_the_step_take_the_predicted_time(solved: Any, folder: Path) -> None:
+def test_each_op_and_the_step_take_the_predicted_time(
+    solved: Any, folder: Path
+) -> None:
     rows = compare_run(solved[1], read_trace([folder]))
-    print("\n".join(f"{row.name}: {row.predicted:.0f} {row.measured:.0f}" for row in rows))
-    wanted = {"step", "replay", *(f"{kind}{stage}" for kind in "FIW" for stage in range(4))}
+    print(
+        "\n".join(f"{row.name}: {row.predicted:.0f} {row.measured:.0f}" for row in rows)
+    )
+    wanted = {
+        "step",
+        "replay",
+        *(f"{kind}{stage}" for kind in "FIW" for stage in range(4)),
+    }
     assert {row.name for row in rows} == wanted
     assert {row.name: row.error for row in rows if abs(row.error) > CLOSE} == {}
 
 
-def test_the_trace_is_read_and_judged(solved: Any, folder: Path, tmp_path: Path) -> None:
+def test_the_trace_is_read_and_judged(
+    solved: Any, folder: Path, tmp_path: Path
+) -> None:
     done = CliRunner().invoke(
-        build(), ["convert", "trace", str(folder), "--median", "-o", str(tmp_path / "median.json")]
+        build(),
+        [
+            "convert",
+            "trace",
+            str(folder),
+            "--median",
+            "-o",
+            str(tmp_path / "median.json"),
+        ],
     )
     assert done.exit_code == 0, done.output
     median = ppsolve.load_instance(tmp_path / "median.json")
     assert (median.num_stages, median.num_microbatches) == (4, 3)
-    done = CliRunner().invoke(build(), ["diagnose", str(folder), "--json", "--time-limit", "20"])
+    done = CliRunner().invoke(
+        build(), ["diagnose", str(folder), "--json", "--time-limit", "20"]
+    )
     assert done.exit_code == 0, done.output
     predicted = float(solved[1].makespan) / 1e6
     for step in json.loads(done.stdout)["steps"]:
@@ -93,7 +118,9 @@ def test_the_trace_is_read_and_judged(solved: Any, folder: Path, tmp_path: Path)
 
 
 def test_schedules_in_turn_take_their_own_times(
-    world: World, solved: tuple[ppsolve.PipelineInstance, ppsolve.Result], tmp_path: Path
+    world: World,
+    solved: tuple[ppsolve.PipelineInstance, ppsolve.Result],
+    tmp_path: Path,
 ) -> None:
     from tests.formats.torch.emulation import Stretch, recorded
 

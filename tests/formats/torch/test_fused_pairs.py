@@ -16,7 +16,9 @@ from ppsolve.solver.formats.torch_csv import check_csv, convert_torch_csv, torch
 pytestmark = pytest.mark.torch
 
 
-def pipeline(devices: int, microbatches: int, placement: str = "vshape") -> PipelineInstance:
+def pipeline(
+    devices: int, microbatches: int, placement: str = "vshape"
+) -> PipelineInstance:
     return PipelineInstance.parse(
         {
             "num_devices": devices,
@@ -36,7 +38,9 @@ def torch_rows(devices: int, microbatches: int) -> list[list[str]]:
     made: Any = object.__new__(ScheduleDualPipeV)
     made.pp_group_size, made._n_microbatches = devices, microbatches
     ranks = range(devices)
-    return [list(map(str, made._calculate_single_rank_operations(rank))) for rank in ranks]
+    return [
+        list(map(str, made._calculate_single_rank_operations(rank))) for rank in ranks
+    ]
 
 
 def in_torch(text: str) -> dict[int, list[Any]]:
@@ -44,10 +48,14 @@ def in_torch(text: str) -> dict[int, list[Any]]:
     from torch.distributed.pipelining.schedules import _Action
 
     rows = [line.split(",") for line in text.splitlines()]
-    return {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(rows)}
+    return {
+        rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(rows)
+    }
 
 
-@pytest.mark.parametrize(("devices", "microbatches"), [(1, 2), (2, 4), (3, 7), (4, 8), (8, 16)])
+@pytest.mark.parametrize(
+    ("devices", "microbatches"), [(1, 2), (2, 4), (3, 7), (4, 8), (8, 16)]
+)
 def test_dualpipe_v_is_torchs_file_both_ways(
     devices: int, microbatches: int, tmp_path: Path
 ) -> None:
@@ -69,15 +77,23 @@ def test_torch_runs_dry_what_is_written(name: str) -> None:
 
     placement = "vshape" if name == "dualpipe-v" else "interleaved"
     instance = pipeline(4, 8, placement)
-    program = read_program(json.loads(simulate(instance, name).model_dump_json()), instance)
+    program = read_program(
+        json.loads(simulate(instance, name).model_dump_json()), instance
+    )
     plain = in_torch(torch_csv(program))
-    assert schedules._validate_schedule(plain, 4, 8, 8) == dict(enumerate(program.stage_to_rank))
+    assert schedules._validate_schedule(plain, 4, 8, 8) == dict(
+        enumerate(program.stage_to_rank)
+    )
     text = torch_csv(program, "compute_comms")
     full = in_torch(text)
     assert "".join(",".join(map(str, full[rank])) + "\n" for rank in full) == text
     # Torch's dry run knows neither pairs, which it runs one after the other, nor reductions.
     ours = {
-        rank: [one for a in row for one in a.sub_actions or (a,) if str(one)[-4:] != "GRAD"]
+        rank: [
+            one for a in row for one in a.sub_actions or (a,) if str(one)[-4:] != "GRAD"
+        ]
         for rank, row in full.items()
     }
-    schedules._simulate_comms_compute(ours, lambda stage: program.stage_to_rank[stage], 8)
+    schedules._simulate_comms_compute(
+        ours, lambda stage: program.stage_to_rank[stage], 8
+    )

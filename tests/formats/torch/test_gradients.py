@@ -23,25 +23,39 @@ UNEVEN = [[7, 4, 9, 5], [5, 8, 3, 6], [3, 6, 4, 8]]
 """Times of four stages: forward, input gradient, weight gradient."""
 
 
-def pipeline(ranks: int, microbatches: int, times: list[Any] | None = None, **more: Any) -> Any:
+def pipeline(
+    ranks: int, microbatches: int, times: list[Any] | None = None, **more: Any
+) -> Any:
     forward, inputs, weights = times or (4, 4, 3)
     return as_torch_runs(
         ppsolve.PipelineInstance(
             num_devices=ranks,
             num_microbatches=microbatches,
-            times={"forward": forward, "backward_input": inputs, "backward_weight": weights},
+            times={
+                "forward": forward,
+                "backward_input": inputs,
+                "backward_weight": weights,
+            },
             **more,
         )
     )
 
 
 def check(
-    world: World, result: Result | HeuristicEntry, ranks: int, *, is_transformer: bool = False
+    world: World,
+    result: Result | HeuristicEntry,
+    ranks: int,
+    *,
+    is_transformer: bool = False,
 ) -> None:
     given = type(result), result.model_dump_json()
     for form in FORMATS:
         found = world.run(
-            differences_job(), ranks, result=given, form=form, is_transformer=is_transformer
+            differences_job(),
+            ranks,
+            result=given,
+            form=form,
+            is_transformer=is_transformer,
         )
         assert max(max(pair) for pair in found) <= CLOSE, (form, found)
 
@@ -76,7 +90,9 @@ OPTIMA = {
         2, 4, [[[9, 2, 6, 3], [2, 9, 3, 6]], [[9, 3, 6, 3], [2, 8, 3, 6]], [2, 3]]
     ),
     "fused": ppsolve.PipelineInstance(
-        num_devices=3, num_microbatches=5, times={"forward": [4, 6, 3], "backward": [7, 9, 8]}
+        num_devices=3,
+        num_microbatches=5,
+        times={"forward": [4, 6, 3], "backward": [7, 9, 8]},
     ),
 }
 
@@ -98,7 +114,9 @@ def test_a_transformer(world: World) -> None:
     check(world, result, instance.num_devices, is_transformer=True)
 
 
-def test_forwards_of_the_last_stage_out_of_order_give_wrong_gradients(world: World) -> None:
+def test_forwards_of_the_last_stage_out_of_order_give_wrong_gradients(
+    world: World,
+) -> None:
     # The runtime does not notice: this is why micro-batches are numbered in that order.
     from tests.formats.torch.gradients import out_of_order
 

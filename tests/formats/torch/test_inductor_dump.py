@@ -19,7 +19,15 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize("name", ["fsdp-step", "moe-sharded-step"])
 def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "dump_inductor.py"
-    command = [sys.executable, "-W", "ignore", str(script), str(tmp_path), "--only", name]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(script),
+        str(tmp_path),
+        "--only",
+        name,
+    ]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     made, kept = (
         json.loads((folder / f"{name}.json").read_text())
@@ -35,8 +43,17 @@ def test_a_dump_made_again_is_the_same(name: str, tmp_path: Path) -> None:
 
 def test_the_scheduler_orders_random_graphs_as_is_kept(tmp_path: Path) -> None:
     made = tmp_path / "graphs.json"
-    command = [sys.executable, "-W", "ignore", "-m", "tests.formats.torch.drawn_graphs", str(made)]
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.formats.torch.drawn_graphs",
+        str(made),
+    ]
+    subprocess.run(
+        command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     kept = DATA / "inductor" / "drawn" / "graphs.json"
     assert json.loads(made.read_text()) == json.loads(kept.read_text())
 

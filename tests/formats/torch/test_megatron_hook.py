@@ -58,14 +58,18 @@ class Megatron:
         if kind == "F":
             chunk = {"vp_stage": stage // ranks} if chunks > 1 else {}
             model = torch.nn.Linear(2, 2)
-            done = self.schedules.forward_step(model, current_microbatch=number, **chunk)
+            done = self.schedules.forward_step(
+                model, current_microbatch=number, **chunk
+            )
             self.kept[stage, number] = done[0]
         else:
             self.schedules.backward_step(None, self.kept.pop((stage, number)), None)
 
 
 @pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(3, 1, 4), (2, 2, 4)])
-def test_the_hook_names_what_the_reader_reads(tmp_path, monkeypatch, ranks, chunks, microbatches):
+def test_the_hook_names_what_the_reader_reads(
+    tmp_path, monkeypatch, ranks, chunks, microbatches
+):
     megatron = Megatron(ranks)
     megatron.install(monkeypatch)
     page = (ROOT / "docs" / "how-to" / "trace.md").read_text()
@@ -77,7 +81,9 @@ def test_the_hook_names_what_the_reader_reads(tmp_path, monkeypatch, ranks, chun
         for op in sorted(begun, key=lambda op: begun[op]):
             megatron.call(op, ranks, chunks)
     profiler.export_chrome_trace(str(tmp_path / "all.json"))
-    files = split(tmp_path, json.loads((tmp_path / "all.json").read_text())["traceEvents"], ranks)
+    files = split(
+        tmp_path, json.loads((tmp_path / "all.json").read_text())["traceEvents"], ranks
+    )
     trace = read_trace(files)
     assert len(trace) == len(begun)
     assert trace.device.tolist() == (trace.stage % ranks).tolist()

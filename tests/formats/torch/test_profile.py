@@ -28,7 +28,12 @@ def layer() -> Any:
 
 def profile(modules: list[Any], **more: Any) -> Any:
     x = torch.zeros(ROWS, WIDTH)
-    given: dict[str, Any] = {"num_microbatches": 2, "loss_fn": loss, "target": x, **more}
+    given: dict[str, Any] = {
+        "num_microbatches": 2,
+        "loss_fn": loss,
+        "target": x,
+        **more,
+    }
     return profile_stages(modules, x, repeats=Repeats(1, 3), **given)
 
 
@@ -36,7 +41,10 @@ def test_ops_are_clocked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.formats.torch import emulation
 
     monkeypatch.setitem(emulation.AWAKE, "is", True)
-    stretches = [emulation.Stretch(0.02, 0.05, 0.03), emulation.Stretch(0.04, 0.01, 0.06)]
+    stretches = [
+        emulation.Stretch(0.02, 0.05, 0.03),
+        emulation.Stretch(0.04, 0.01, 0.06),
+    ]
     times = profile([emulation.Emulated(stretch) for stretch in stretches]).times
     # A sleep is never shorter than it was told; ops of others would make it far longer.
     for row, told in (
@@ -88,16 +96,22 @@ def test_gradients_are_left_as_they_were() -> None:
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
-    with pytest.raises(InputError, match="modules: expected at least one stage, got none"):
+    with pytest.raises(
+        InputError, match="modules: expected at least one stage, got none"
+    ):
         profile([])
-    with pytest.raises(InputError, match="example: expected a tensor or a tuple of tensors"):
+    with pytest.raises(
+        InputError, match="example: expected a tensor or a tuple of tensors"
+    ):
         profile_stages([layer()], 3, num_microbatches=1, loss_fn=loss, target=None)
 
     class Wordy(torch.nn.Module):
         def forward(self, x: Any) -> str:
             return "activations"
 
-    with pytest.raises(InputError, match=r"output of Wordy: expected a tensor .* got str"):
+    with pytest.raises(
+        InputError, match=r"output of Wordy: expected a tensor .* got str"
+    ):
         profile([Wordy(), layer()])
 
 
@@ -116,7 +130,9 @@ class Held:
         (layer(), 1),
     ],
 )
-def test_the_runtime_holds_activations_until_the_weight_gradient(stage: Any, freed: int) -> None:
+def test_the_runtime_holds_activations_until_the_weight_gradient(
+    stage: Any, freed: int
+) -> None:
     # All but what lies behind the last weight of the stage, as the tanh of `layer`.
     from torch.distributed.pipelining._backward import (
         stage_backward_input,

@@ -12,13 +12,19 @@ from ppsolve.models.core.result import HeuristicEntry, ScheduleDocument
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.torch import runtime
-from ppsolve.solver.formats.torch.runtime import _check_stages, feeding_order, require_tested_torch
+from ppsolve.solver.formats.torch.runtime import (
+    _check_stages,
+    feeding_order,
+    require_tested_torch,
+)
 
 
 class Stage:
     """Stand-in for a stage of torch, of which only these numbers are read."""
 
-    def __init__(self, index: int, *, rank: int, stages: int = 2, ranks: int = 2) -> None:
+    def __init__(
+        self, index: int, *, rank: int, stages: int = 2, ranks: int = 2
+    ) -> None:
         self.stage_index, self.num_stages = index, stages
         self.group_rank, self.group_size = rank, ranks
 
@@ -37,7 +43,10 @@ def result() -> HeuristicEntry:
         ([Stage(0, rank=0, ranks=3)], "expected 2 ranks, as in the schedule, got 3"),
         ([Stage(0, rank=0, stages=4)], "expected 2 stages, as in the schedule, got 4"),
         ([Stage(1, rank=0)], r"expected stages \[0\] on rank 0, got \[1\]"),
-        ([Stage(0, rank=0), Stage(1, rank=0)], r"expected stages \[0\] on rank 0, got \[0, 1\]"),
+        (
+            [Stage(0, rank=0), Stage(1, rank=0)],
+            r"expected stages \[0\] on rank 0, got \[0, 1\]",
+        ),
     ],
 )
 def test_stages_of_another_rank_are_refused(stages: list[Stage], words: str) -> None:
@@ -60,7 +69,9 @@ def test_microbatches_are_fed_in_the_order_of_the_last_stage() -> None:
 
 
 @pytest.mark.parametrize("found", ["2.14.0", "2.1.0", "3.0"])
-def test_other_versions_are_refused(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_are_refused(
+    found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runtime, "version", lambda _: found)
     with pytest.raises(InputError, match=rf"expected torch 2\.13\.\*, .* got {found}"):
         require_tested_torch()
@@ -84,5 +95,7 @@ def test_torch_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["ppsolve", "ppsolve.torch"])
 def test_imports_do_not_load_torch(name: str) -> None:
     code = f"import sys, {name}; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "False"

@@ -31,14 +31,20 @@ def pipeline(devices: int, microbatches: int, **more: Any) -> ppsolve.PipelineIn
             time_unit="ms",
             num_devices=devices,
             num_microbatches=microbatches,
-            times={"forward": forward, "backward_input": inputs, "backward_weight": weights},
+            times={
+                "forward": forward,
+                "backward_input": inputs,
+                "backward_weight": weights,
+            },
             **more,
         )
     )
 
 
 UNEVEN = {
-    "slow middle": pipeline(3, 5, times=([130, 150, 50], [60, 140, 150], [70, 80, 140])),
+    "slow middle": pipeline(
+        3, 5, times=([130, 150, 50], [60, 140, 150], [70, 80, 140])
+    ),
     "heavy weight gradients, five activations": pipeline(
         4,
         6,
@@ -52,7 +58,9 @@ UNEVEN = {
 """Drawn at random; optima are 17 to 26 % shorter than 1F1B and 5 to 7 % than ZB-H1."""
 
 PLACED = {
-    "V": pipeline(2, 4, times=([50, 90, 60, 70], [80, 60, 50, 60], [60] * 4), placement="vshape"),
+    "V": pipeline(
+        2, 4, times=([50, 90, 60, 70], [80, 60, 50, 60], [60] * 4), placement="vshape"
+    ),
     "any map": pipeline(
         3,
         4,
@@ -74,14 +82,21 @@ def predicted(result: ppsolve.Result | ppsolve.HeuristicEntry) -> float:
 
 
 def seconds(
-    world: World, instance: ppsolve.PipelineInstance, result: Any, form: Format = FORMATS[0]
+    world: World,
+    instance: ppsolve.PipelineInstance,
+    result: Any,
+    form: Format = FORMATS[0],
 ) -> float:
     from tests.formats.torch.emulation import Stretch
 
     rows = [row for _, row in sorted(instance.times.by_kind().items())]
-    columns = ((row if isinstance(row, tuple) else (row,) * instance.num_stages) for row in rows)
+    columns = (
+        (row if isinstance(row, tuple) else (row,) * instance.num_stages)
+        for row in rows
+    )
     stretches = [
-        Stretch(*(float(ms) / 1000 for ms in stage)) for stage in zip(*columns, strict=True)
+        Stretch(*(float(ms) / 1000 for ms in stage))
+        for stage in zip(*columns, strict=True)
     ]
     return least_seconds(world, instance, result, stretches, form)
 
@@ -99,7 +114,9 @@ def test_steps_and_gains_are_as_predicted(world: World, name: str) -> None:
         gain = 1 - predicted(best) / predicted(other)
         assert gain > 0.05
         assert 1 - taken / its_time == pytest.approx(gain, abs=POINTS)
-        print(f"{name}: {taken:.3f} s ({predicted(best):.3f}), {heuristic} {its_time:.3f} s")
+        print(
+            f"{name}: {taken:.3f} s ({predicted(best):.3f}), {heuristic} {its_time:.3f} s"
+        )
 
 
 @pytest.mark.parametrize("name", UNEVEN)
@@ -111,7 +128,9 @@ def test_our_sends_and_receives_take_no_longer(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", PLACED)
-def test_steps_of_other_placements_are_as_predicted(world: World, name: str, form: Format) -> None:
+def test_steps_of_other_placements_are_as_predicted(
+    world: World, name: str, form: Format
+) -> None:
     best = optimum(PLACED[name])
     taken = seconds(world, PLACED[name], best, form)
     assert taken == pytest.approx(predicted(best), rel=CLOSE)

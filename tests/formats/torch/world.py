@@ -34,7 +34,9 @@ class World:
         store = str(self.folder / f"store{self.starts}")
         for rank in range(MOST_RANKS):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, store), daemon=True)
+            process = context.Process(
+                target=_serve, args=(there, rank, store), daemon=True
+            )
             process.start()
             self.pipes.append(here)
             self.processes.append(process)
@@ -79,7 +81,9 @@ def _serve(pipe: Connection, rank: int, store: str) -> None:
         world_size=MOST_RANKS,
         timeout=timedelta(seconds=SECONDS),
     )
-    groups = {count: dist.new_group(list(range(count))) for count in range(2, MOST_RANKS + 1)}
+    groups = {
+        count: dist.new_group(list(range(count))) for count in range(2, MOST_RANKS + 1)
+    }
     while True:
         job, ranks, arguments = pipe.recv()
         try:

@@ -13,8 +13,18 @@ SEND_QUEUE = {
     "num_microbatches": 5,
     "placement": {"stage_to_device": [1, 0, 1, 0]},
     "times": {
-        "forward": [[14, 6, 14, 3, 4], [1, 4, 7, 3, 6], [7, 3, 6, 8, 5], [11, 5, 7, 3, 3]],
-        "backward": [[28, 10, 20, 6, 6], [7, 10, 14, 4, 5], [28, 10, 20, 6, 6], [12, 4, 8, 3, 3]],
+        "forward": [
+            [14, 6, 14, 3, 4],
+            [1, 4, 7, 3, 6],
+            [7, 3, 6, 8, 5],
+            [11, 5, 7, 3, 3],
+        ],
+        "backward": [
+            [28, 10, 20, 6, 6],
+            [7, 10, 14, 4, 5],
+            [28, 10, 20, 6, 6],
+            [12, 4, 8, 3, 3],
+        ],
     },
     "p2p": {"mode": "send_queue", "latency": 1, "bytes": 4, "bandwidth": 1},
 }
@@ -31,15 +41,24 @@ def unlike(result):
     """Return the makespans of replays and of entries, where they differ."""
     said = {entry.name: entry.makespan for entry in result.heuristics}
     said[result.best_by] = result.makespan
-    found = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    found = {
+        entry.name: entry.planned
+        for entry in ppsolve.stress(result, 0.0, runs=1).entries
+    }
     assert len(found) > 1
-    return {name: (value, said[name]) for name, value in found.items() if value != said[name]}
+    return {
+        name: (value, said[name])
+        for name, value in found.items()
+        if value != said[name]
+    }
 
 
 def drawn(seed):
     """Return a random pipeline with transfers of one of the modes."""
     random = np.random.default_rng(seed)
-    devices, microbatches = (int(random.integers(low, high)) for low, high in ((2, 4), (2, 6)))
+    devices, microbatches = (
+        int(random.integers(low, high)) for low, high in ((2, 4), (2, 6))
+    )
     stages = devices * int(random.integers(1, 3))
     names = [("forward", "backward"), ("forward", "backward_input", "backward_weight")]
     times = {
@@ -47,7 +66,9 @@ def drawn(seed):
         for name in names[random.integers(2)]
     }
     mode = ("send_queue", "link", "nic", "delay")[seed % 4]
-    sent = {"bytes": int(random.integers(1, 5)), "bandwidth": 1} if mode != "delay" else {}
+    sent = (
+        {"bytes": int(random.integers(1, 5)), "bandwidth": 1} if mode != "delay" else {}
+    )
     later = random.integers(0, devices, stages - devices).tolist()
     return ppsolve.PipelineInstance(
         num_devices=devices,
@@ -80,7 +101,9 @@ def test_an_order_of_transfers_that_is_not_first_come_first_served():
     assert ppsolve.stress(result, 0.0, runs=1).entries[0].planned == result.makespan
     # Read again from a file, it is the same one.
     data = json.loads(result.model_dump_json())
-    (again,) = (e for e in ppsolve.stress(data, 0.0, runs=1).entries if e.name == "list-serial")
+    (again,) = (
+        e for e in ppsolve.stress(data, 0.0, runs=1).entries if e.name == "list-serial"
+    )
     assert again.planned == serial.makespan
 
 
@@ -92,7 +115,10 @@ def test_a_backward_that_stays_in_one_piece_does_so_whatever_ops_take():
         times={"forward": 1, "backward_input": 2, "backward_weight": 3},
     )
     result = ppsolve.optimize(pipeline, time_limit=0.3, deterministic=True)
-    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    planned = {
+        entry.name: entry.planned
+        for entry in ppsolve.stress(result, 0.0, runs=1).entries
+    }
     assert planned["1f1b"] == 12
     assert planned[result.best_by] == 9
 
@@ -106,7 +132,10 @@ def recomputed(place, capacity):
         "recompute": {"modes": [full], "decide": "stage", "place": place},
     }
     pipeline = ppsolve.PipelineInstance(
-        num_devices=1, num_microbatches=2, times={"forward": 1, "backward": 5}, memory=memory
+        num_devices=1,
+        num_microbatches=2,
+        times={"forward": 1, "backward": 5},
+        memory=memory,
     )
     return ppsolve.optimize(pipeline, time_limit=0.3, deterministic=True)
 
@@ -114,7 +143,10 @@ def recomputed(place, capacity):
 def test_entries_whose_modes_add_ops_are_left_out():
     """The best schedule keeps 2 x (1 + 5); recomputing adds an op of 2 to each micro-batch."""
     result = recomputed("anytime", 12.5)
-    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    planned = {
+        entry.name: entry.planned
+        for entry in ppsolve.stress(result, 0.0, runs=1).entries
+    }
     said = {entry.name: entry.makespan for entry in result.heuristics}
     assert (planned["keep-all"], said["recompute-full"]) == (12, 16)
     assert "recompute-full" not in planned
@@ -123,7 +155,10 @@ def test_entries_whose_modes_add_ops_are_left_out():
 def test_entries_whose_modes_lengthen_ops_are_left_out():
     """Recomputing before the backward makes it 7: the same ops, 16 in place of 12."""
     result = recomputed("before_backward", 12.5)
-    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    planned = {
+        entry.name: entry.planned
+        for entry in ppsolve.stress(result, 0.0, runs=1).entries
+    }
     said = {entry.name: entry.makespan for entry in result.heuristics}
     assert (planned["keep-all"], said["recompute-full"]) == (12, 16)
     assert "recompute-full" not in planned
@@ -144,7 +179,14 @@ def test_entries_with_other_blocks_are_left_out():
     )
     result = ppsolve.optimize(pipeline, time_limit=0)
     fused = {entry.name: bool(entry.fused) for entry in result.heuristics}
-    assert (result.best_by, fused["1f1b"], fused["combined-1f1b"]) == ("1f1b", False, True)
-    planned = {entry.name: entry.planned for entry in ppsolve.stress(result, 0.0, runs=1).entries}
+    assert (result.best_by, fused["1f1b"], fused["combined-1f1b"]) == (
+        "1f1b",
+        False,
+        True,
+    )
+    planned = {
+        entry.name: entry.planned
+        for entry in ppsolve.stress(result, 0.0, runs=1).entries
+    }
     assert planned["gpipe"] == planned["1f1b"] == 28
     assert "combined-1f1b" not in planned

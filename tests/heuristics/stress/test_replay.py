@@ -76,5 +76,7 @@ def test_memory_that_no_resource_orders_is_refused():
         precedences=[{"before": "x", "after": "y"}],
         pools=[{"name": "m", "capacity": 1}],
     )
-    with pytest.raises(InputError, match="pool m is shared by ops whose order no resource fixes"):
+    with pytest.raises(
+        InputError, match="pool m is shared by ops whose order no resource fixes"
+    ):
         FixedOrders(lower(shared), [])

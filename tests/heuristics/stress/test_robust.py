@@ -48,14 +48,17 @@ def test_the_latest_runs_end_sooner_at_the_same_makespan():
     assert found.makespan == schedule.makespan
     fresh = next(drawn(schedule.problem, jitter, 2000, 99))
     before, after = (
-        np.percentile(FixedOrders.of(each).makespans(fresh), 95) for each in (schedule, found)
+        np.percentile(FixedOrders.of(each).makespans(fresh), 95)
+        for each in (schedule, found)
     )
     assert after < before
 
 
 def test_the_same_seed_finds_the_same_schedule():
     schedule = planned(STATIC, "list-tail")
-    one, same = (make_robust(schedule, Jitter({"*": 0.05}), Clock(), 3, FEW) for _ in range(2))
+    one, same = (
+        make_robust(schedule, Jitter({"*": 0.05}), Clock(), 3, FEW) for _ in range(2)
+    )
     assert np.array_equal(one.start, same.start)
 
 
@@ -70,7 +73,11 @@ def test_optimize_keeps_value_and_proof():
     )
     plain = ppsolve.optimize(pipeline, time_limit=2)
     robust = ppsolve.optimize(pipeline, time_limit=2, robust=0.1)
-    assert (robust.status, robust.value, robust.bound) == ("OPTIMAL", plain.value, plain.bound)
+    assert (robust.status, robust.value, robust.bound) == (
+        "OPTIMAL",
+        plain.value,
+        plain.bound,
+    )
     assert (plain.robust, robust.robust) == (None, 0.1)
     assert ppsolve.check(pipeline, robust) == []
 
@@ -79,19 +86,28 @@ def test_optimize_keeps_value_and_proof():
     ("instance", "robust", "message"),
     [
         ({"objective": "device_span"}, 0.1, "robust: expected the objective makespan"),
-        ({}, 0.0, "robust: expected a coefficient of variation above 0, at most 10, got 0"),
+        (
+            {},
+            0.0,
+            "robust: expected a coefficient of variation above 0, at most 10, got 0",
+        ),
         ({}, float("nan"), "robust: expected a coefficient of variation above 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(instance, robust, message):
     pipeline = ppsolve.PipelineInstance(
-        num_devices=2, num_microbatches=4, times={"forward": 10, "backward": 20}, **instance
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": 10, "backward": 20},
+        **instance,
     )
     with pytest.raises(InputError, match=f"^{message}"):
         ppsolve.optimize(pipeline, time_limit=1, robust=robust)
 
 
-@pytest.mark.parametrize("name", ["overlap/zero-tail-8l", "kfac/measured/bert-base-gpipe-4x4"])
+@pytest.mark.parametrize(
+    "name", ["overlap/zero-tail-8l", "kfac/measured/bert-base-gpipe-4x4"]
+)
 def test_kinds_with_more_than_orders_are_refused(name):
     instance = ppsolve.load_instance(ROOT / "instances" / f"{name}.json")
     with pytest.raises(InputError, match="are more than the orders of their resources"):

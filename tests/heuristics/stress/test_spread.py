@@ -30,11 +30,15 @@ def test_the_best_comes_first_and_others_are_held_against_it(result):
     assert best.name == result.best_by and best.planned == result.value
     assert best.stays_ahead is None and others
     other = next(entry for entry in others if entry.name == "gpipe")
-    assert other.planned == next(e.makespan for e in result.heuristics if e.name == "gpipe")
+    assert other.planned == next(
+        e.makespan for e in result.heuristics if e.name == "gpipe"
+    )
 
 
 def test_the_same_seed_gives_the_same_answer_and_another_does_not(result):
-    one, same, other = (ppsolve.stress(result, 0.05, runs=50, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        ppsolve.stress(result, 0.05, runs=50, seed=s) for s in (1, 1, 2)
+    )
     assert one == same
     assert one.entries != other.entries
 
@@ -50,7 +54,9 @@ def test_durations_do_not_depend_on_the_size_of_blocks(monkeypatch):
 
 def test_mean_and_variation_are_those_asked_for():
     problem = lower(PIPELINE)
-    found = np.concatenate(list(drawn(problem, Jitter({"F": 0.2, "*": 0.1}), 20_000, 0)), axis=1)
+    found = np.concatenate(
+        list(drawn(problem, Jitter({"F": 0.2, "*": 0.1}), 20_000, 0)), axis=1
+    )
     variation = found.std(axis=1) / found.mean(axis=1)
     forward = problem.kind_mask("F")
     assert found.mean(axis=1) == pytest.approx(problem.duration, rel=0.01)
@@ -59,14 +65,20 @@ def test_mean_and_variation_are_those_asked_for():
 
 
 def test_a_slow_device_takes_longer_by_its_factor(result):
-    plain, slow = (ppsolve.stress(result, 0, slow=s, runs=1) for s in (None, {0: 2.0, 1: 2.0}))
+    plain, slow = (
+        ppsolve.stress(result, 0, slow=s, runs=1) for s in (None, {0: 2.0, 1: 2.0})
+    )
     assert slow.entries[0].mean == pytest.approx(2 * plain.entries[0].mean)
 
 
 @pytest.mark.parametrize(
     ("jitter", "options", "message"),
     [
-        (-0.1, {}, "--jitter: expected a coefficient of variation from 0 to 10, got -0.1"),
+        (
+            -0.1,
+            {},
+            "--jitter: expected a coefficient of variation from 0 to 10, got -0.1",
+        ),
         (float("nan"), {}, "--jitter: expected a coefficient of variation"),
         ({"Q": 0.1}, {}, '--jitter: no op is of kind "Q", expected F, B'),
         (0.1, {"runs": 0}, "--runs: expected 1 to 10000000 runs, got 0"),

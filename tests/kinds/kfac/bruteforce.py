@@ -80,7 +80,9 @@ class Task:
     ) -> None:
         lists = [_last_step(timeline) for timeline in timelines]
         self.margin = margin
-        self.origin = min(p[0] for label, p in lists[0] if label.startswith("call_forward"))
+        self.origin = min(
+            p[0] for label, p in lists[0] if label.startswith("call_forward")
+        )
         ends = [p[1] for label, p in lists[0] if label.startswith("call_backward")]
         self.period = max(ends) - self.origin
         self.calls = [
@@ -96,7 +98,9 @@ class Task:
         ]
         self.saved = {"input": 1, "error": 1, **(saved or {})}
         self.capacity = None if saved is None else Fraction(str(saved["capacity"]))
-        self.group_of = {device: tuple(sorted(group)) for group in groups for device in group}
+        self.group_of = {
+            device: tuple(sorted(group)) for group in groups for device in group
+        }
         self._holes: dict[tuple[int, int], list[Hole]] = {}
         self.ops: dict[str, Op] = {}
         for device, pairs in enumerate(lists):
@@ -119,7 +123,10 @@ class Task:
                 devices = tuple(
                     other
                     for other in self.group_of.get(device, (device,))
-                    if any(key == label and pair[0] is not None for key, pair in lists[other])
+                    if any(
+                        key == label and pair[0] is not None
+                        for key, pair in lists[other]
+                    )
                 )
             name = f"{'+'.join(map(str, devices))}/{label}"
             op = self.ops.setdefault(name, Op(name, found[1], label, devices, 0))
@@ -131,7 +138,10 @@ class Task:
         for part in range(parts):
             name = f"{device}/{label}#{part}"
             op = Op(name, "cov", label, (device,), length, part, data[part].end)
-            op.saved_at, op.amount = max(data[part].start, 0), Fraction(str(self.saved[factor]))
+            op.saved_at, op.amount = (
+                max(data[part].start, 0),
+                Fraction(str(self.saved[factor])),
+            )
             if part:
                 op.before.add(f"{device}/{label}#{part - 1}")
             self.ops[name] = op
@@ -151,9 +161,13 @@ class Task:
             covs = [o for o in own if o.kind == "cov"]
             if op.kind == "sync":
                 wanted = plain.replace("sync_", "cov_", 1)
-                op.before |= {o.name for o in covs if o.label.removesuffix(":up_pipe") == wanted}
+                op.before |= {
+                    o.name for o in covs if o.label.removesuffix(":up_pipe") == wanted
+                }
                 continue
-            op.before |= {o.name for o in covs if o.label == op.label.replace("inv_", "cov_", 1)}
+            op.before |= {
+                o.name for o in covs if o.label == op.label.replace("inv_", "cov_", 1)
+            }
             wanted = plain.replace("inv_", "sync_", 1)
             op.before |= {o.name for o in own if o.label == wanted}
 
@@ -208,12 +222,16 @@ class Task:
     @property
     def enough(self) -> int:
         """Iterations beyond which nothing new becomes possible."""
-        far = max((max(c.end, -c.start) for calls in self.calls for c in calls), default=0)
+        far = max(
+            (max(c.end, -c.start) for calls in self.calls for c in calls), default=0
+        )
         return 2 * math.ceil(Fraction(far, self.period)) + len(self.ops) + 2
 
     def fewest(self, devices: Sequence[int]) -> int | None:
         """Fewest iterations for some devices together, None if no number is enough."""
-        return next((n for n in range(1, self.enough + 1) if self.is_feasible(devices, n)), None)
+        return next(
+            (n for n in range(1, self.enough + 1) if self.is_feasible(devices, n)), None
+        )
 
     def is_feasible(self, devices: Sequence[int], iterations: int) -> bool:
         """Whether so many iterations are enough."""
@@ -254,7 +272,11 @@ class _Search:
     """Stops at the first schedule, or goes on for the least sum of the ends of some kinds."""
 
     def __init__(
-        self, task: Task, devices: Sequence[int], iterations: int, kinds: Sequence[str] = ()
+        self,
+        task: Task,
+        devices: Sequence[int],
+        iterations: int,
+        kinds: Sequence[str] = (),
     ) -> None:
         self.task = task
         self.kinds = kinds
@@ -282,7 +304,10 @@ class _Search:
             if start is None:
                 continue
             end = start + op.length
-            after = {device: end if device in op.devices else t for device, t in cursor.items()}
+            after = {
+                device: end if device in op.devices else t
+                for device, t in cursor.items()
+            }
             if self._extend({**ends, op.name: end}, after):
                 return True
         return False
@@ -299,7 +324,9 @@ class _Search:
             if op.name not in ends and wanted(op.length) and op.before <= ends.keys():
                 yield op
 
-    def _earliest(self, op: Op, ends: Mapping[str, int], cursor: Mapping[int, int]) -> int | None:
+    def _earliest(
+        self, op: Op, ends: Mapping[str, int], cursor: Mapping[int, int]
+    ) -> int | None:
         time = max(
             op.ready,
             0,
@@ -307,10 +334,16 @@ class _Search:
             *(cursor[device] for device in op.devices),
         )
         candidates = {time} | {
-            hole[0] for device in op.devices for hole in self.holes[device] if hole[0] > time
+            hole[0]
+            for device in op.devices
+            for hole in self.holes[device]
+            if hole[0] > time
         }
         for start in sorted(candidates):
-            if all(self._fits(start, op.length, self.holes[device]) for device in op.devices):
+            if all(
+                self._fits(start, op.length, self.holes[device])
+                for device in op.devices
+            ):
                 return start
         return None
 
@@ -320,7 +353,10 @@ class _Search:
         All earlier ones have ended; that one may end at `start`, where an op of no length fits.
         """
         last = bisect_right(holes, start, key=lambda hole: hole[0])
-        return any(self.task.fits(start, length, hole) for hole in holes[max(last - 2, 0) : last])
+        return any(
+            self.task.fits(start, length, hole)
+            for hole in holes[max(last - 2, 0) : last]
+        )
 
 
 def _last_step(timeline: Timeline) -> list[tuple[str, Any]]:
@@ -337,7 +373,9 @@ def _plain(pair: Sequence[Any]) -> tuple[int | None, int | None]:
     return tuple(None if time is None else int(time) for time in pair)  # type: ignore[return-value]
 
 
-def broken_rules(task: Task, starts: Mapping[str, int], iterations: Sequence[int]) -> list[str]:
+def broken_rules(
+    task: Task, starts: Mapping[str, int], iterations: Sequence[int]
+) -> list[str]:
     """What is wrong with starts (by op id, all devices), each device with its iterations."""
     found = []
     expected = set(task.ops) | {name for name, _ in _pinned(task, iterations)}
@@ -370,7 +408,9 @@ def broken_rules(task: Task, starts: Mapping[str, int], iterations: Sequence[int
 
 def _overlaps(ops: Sequence[Op], starts: Mapping[str, int]) -> Iterator[str]:
     busy = sorted(
-        (starts[op.name], starts[op.name] + op.length, op.name) for op in ops if op.length
+        (starts[op.name], starts[op.name] + op.length, op.name)
+        for op in ops
+        if op.length
     )
     for first, second in itertools.pairwise(busy):
         if second[0] < first[1]:
@@ -413,7 +453,9 @@ def figures(
     return found
 
 
-def labels(task: Task, starts: Mapping[str, int], device: int, count: int) -> list[list[str]]:
+def labels(
+    task: Task, starts: Mapping[str, int], device: int, count: int
+) -> list[list[str]]:
     """Labels of a device whose clock is in step, iteration by iteration, with the markers.
 
     For devices whose calls lie in [0, period] and work that takes time.
@@ -427,7 +469,11 @@ def labels(task: Task, starts: Mapping[str, int], device: int, count: int) -> li
             start = starts[op.name]
             rows[start // task.period].append((start, op.label))
     found = [
-        ["-- start --", *(label for _, label in sorted(row, key=lambda e: e[0])), "-- end --"]
+        [
+            "-- start --",
+            *(label for _, label in sorted(row, key=lambda e: e[0])),
+            "-- end --",
+        ]
         for row in rows
     ]
     found[0].append("turn_off_save_inputs_outgrads")

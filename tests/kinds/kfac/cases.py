@@ -21,7 +21,12 @@ Timeline = dict[str, list[tuple[Any, Any]]]
 
 def pattern_of(*timelines: Timeline, **fields: Any) -> RefreshPattern:
     """The pattern of hand-made timelines."""
-    instance = {"name": "by hand", "time_unit": "ns", "timelines": list(timelines), **fields}
+    instance = {
+        "name": "by hand",
+        "time_unit": "ns",
+        "timelines": list(timelines),
+        **fields,
+    }
     return measured_pattern(KfacInstance.parse(instance))
 
 
@@ -46,16 +51,23 @@ def _human(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-def unplaced_work(plan: DevicePlan, pattern: RefreshPattern) -> list[tuple[str, int, int]]:
+def unplaced_work(
+    plan: DevicePlan, pattern: RefreshPattern
+) -> list[tuple[str, int, int]]:
     """Return label, parts left and recorded length in ticks of the work that fits into no hole."""
     work = pattern.devices[plan.device].work
-    placed = {(entry.work, entry.part) for entry in plan.placed if entry.part is not None}
+    placed = {
+        (entry.work, entry.part) for entry in plan.placed if entry.part is not None
+    }
     return [
         (
             entry.label,
             1
             if entry.part is not None
-            else sum((entry.work, part) not in placed for part in range(work[entry.work].parts)),
+            else sum(
+                (entry.work, part) not in placed
+                for part in range(work[entry.work].parts)
+            ),
             entry.length,
         )
         for entry in plan.placed

@@ -77,7 +77,9 @@ class CycleRules:
                 device = self.device(stage, i)
                 for kind, key in kinds.items():
                     after = self._add(
-                        self.name(kind, stage, i, k), self.times[key], f"device {device}"
+                        self.name(kind, stage, i, k),
+                        self.times[key],
+                        f"device {device}",
                     )
                     if kind == "W":
                         after.append((self.name("I", stage, i, k), 0))
@@ -88,7 +90,9 @@ class CycleRules:
                     if 0 <= source < self.num:
                         after.append((self.name(kind, source, i, k), self.latency))
                     if kind == "F" and k:
-                        after.append((f"STEP{stage}{self.at(stage, device)}@{k - 1}", 0))
+                        after.append(
+                            (f"STEP{stage}{self.at(stage, device)}@{k - 1}", 0)
+                        )
 
     def _end_iteration(self, stage: int, k: int) -> None:
         tail = f"@{k}" if k else ""
@@ -135,11 +139,15 @@ class CycleRules:
         if module.get(f"sync_{key}", 0) > 0:
             meets = sorted({*self.holders(stage), *module.get("replicas", ())})
             sync = f"S{factor}{stage}:{name}"
-            self._add(sync, module[f"sync_{key}"], *(f"comm {d}" for d in meets)).extend(gate)
+            self._add(
+                sync, module[f"sync_{key}"], *(f"comm {d}" for d in meets)
+            ).extend(gate)
             gate = [(sync, 0)]
         for holder in self.holders(stage):
             inverse = f"I{factor}{stage}:{name}{self.at(stage, holder)}"
-            self._add(inverse, module[f"inverse_{key}"], f"device {holder}").extend(gate)
+            self._add(inverse, module[f"inverse_{key}"], f"device {holder}").extend(
+                gate
+            )
             if self.max_age is not None:
                 user = f"PC{stage}:{name}{self.at(stage, holder)}@{self.max_age}"
                 self.ops[user].after.append((inverse, 0))
@@ -156,7 +164,9 @@ class CycleRules:
                 for before, delay in op.after
             ),
             "overlap": self._overlaps(starts, end),
-            "memory": any(self._exceeds(device, starts, end) for device in range(self.num)),
+            "memory": any(
+                self._exceeds(device, starts, end) for device in range(self.num)
+            ),
         }
         return {rule for rule, is_broken in checks.items() if is_broken}
 
@@ -192,7 +202,9 @@ class CycleRules:
                 events += self._saved(stage, i, starts, end)
         room = Fraction(str(self.memory["capacity"])) * (1 + Fraction(1, 10**9))
         moments = {moment for moment, _ in events}
-        return any(sum(a for at, a in events if at <= moment) > room for moment in moments)
+        return any(
+            sum(a for at, a in events if at <= moment) > room for moment in moments
+        )
 
     def _saved(
         self, stage: int, microbatch: int, starts: Starts, end: Starts

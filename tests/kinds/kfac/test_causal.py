@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.pattern import DevicePattern, RefreshPattern
 from ppsolve.solver.kinds.kfac.causal import pipefisher_causal
-from ppsolve.solver.kinds.kfac.placement import DevicePlan, absolute_starts, common_interval
+from ppsolve.solver.kinds.kfac.placement import (
+    DevicePlan,
+    absolute_starts,
+    common_interval,
+)
 from ppsolve.solver.kinds.kfac.requirements import MOST_ITERATIONS
 from tests.kinds.kfac.cases import NAMES, Timeline, measured, pattern_of
 
@@ -26,11 +30,15 @@ IMPOSSIBLE = {"hand_B3_unplaced", "hand_B5_margin"}
 Spans = dict[tuple[int, int], tuple[int, int]]
 
 
-def holes_by_cells(device: DevicePattern, period: int, iterations: int) -> list[tuple[int, int]]:
+def holes_by_cells(
+    device: DevicePattern, period: int, iterations: int
+) -> list[tuple[int, int]]:
     """Maximal gaps, cut at each period, put together from the cells between all event times."""
     last = iterations * period
     ops = [
-        (op.start + k * period, op.end + k * period) for op in device.ops for k in range(iterations)
+        (op.start + k * period, op.end + k * period)
+        for op in device.ops
+        for k in range(iterations)
     ]
     cuts = {k * period for k in range(iterations + 1)}
     points = sorted({p for span in ops for p in span if 0 <= p <= last} | cuts)
@@ -65,7 +73,9 @@ def spans_of(pattern: RefreshPattern, plan: DevicePlan) -> Spans:
         if entry.work is not None:
             lengths[entry.work, entry.part].append(entry.length)
     work = pattern.devices[plan.device].work
-    parts = {(index, part) for index, entry in enumerate(work) for part in range(entry.parts)}
+    parts = {
+        (index, part) for index, entry in enumerate(work) for part in range(entry.parts)
+    }
     assert set(starts) == set(lengths) == parts
     assert all(len(found) == 1 for found in lengths.values())
     return {key: (start, start + lengths[key][0]) for key, start in starts.items()}
@@ -76,7 +86,9 @@ def check_device(pattern: RefreshPattern, plan: DevicePlan, spans: Spans) -> Non
     holes = holes_by_cells(device, pattern.period, plan.iterations)
     streams: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
     for (index, _), span in spans.items():
-        on_stream = device.work[index].label.kind == "sync" and not pattern.syncs_in_holes
+        on_stream = (
+            device.work[index].label.kind == "sync" and not pattern.syncs_in_holes
+        )
         assert on_stream or lies_in_a_hole(pattern, span, holes)
         assert span[0] >= 0
         assert span[1] <= plan.iterations * pattern.period
@@ -96,14 +108,19 @@ def check_order(pattern: RefreshPattern, plan: DevicePlan, spans: Spans) -> None
         if label.kind == "cov":
             kind = "forward" if label.factor == "A" else "backward"
             data = sorted(
-                (op.start, op.end) for op in device.ops if (op.kind, op.pipe) == (kind, label.pipe)
+                (op.start, op.end)
+                for op in device.ops
+                if (op.kind, op.pipe) == (kind, label.pipe)
             )
             for part in range(work.parts):
                 assert spans[index, part][0] >= data[part][1]
                 assert part == 0 or spans[index, part][0] >= spans[index, part - 1][1]
             continue
         for other, earlier in enumerate(device.work):
-            same = (earlier.label.factor, earlier.label.module) == (label.factor, label.module)
+            same = (earlier.label.factor, earlier.label.module) == (
+                label.factor,
+                label.module,
+            )
             is_needed = earlier.label.kind == "cov" and (
                 label.kind == "sync" or earlier.label.pipe == label.pipe
             )
@@ -134,7 +151,9 @@ def check_rendezvous(pattern: RefreshPattern, all_spans: dict[int, Spans]) -> No
 
 
 def spans_length(spans: Spans, index: int) -> int:
-    (length,) = {end - start for (work, _), (start, end) in spans.items() if work == index}
+    (length,) = {
+        end - start for (work, _), (start, end) in spans.items() if work == index
+    }
     return length
 
 
@@ -161,7 +180,9 @@ def check_list(pattern: RefreshPattern, plan: DevicePlan) -> None:
 
 def check(pattern: RefreshPattern) -> list[DevicePlan]:
     plans = pipefisher_causal(pattern)
-    assert [plan.device for plan in plans] == [device.device for device in pattern.devices]
+    assert [plan.device for plan in plans] == [
+        device.device for device in pattern.devices
+    ]
     all_spans = {plan.device: spans_of(pattern, plan) for plan in plans}
     for plan in plans:
         check_device(pattern, plan, all_spans[plan.device])
@@ -213,8 +234,12 @@ class TestMeasured:
             ("hand_B5_margin", "inv_kron_A:m", 96000),
         ],
     )
-    def test_work_that_fits_nowhere_is_named(self, name: str, label: str, length: int) -> None:
-        with pytest.raises(InputError, match=f"{label}: an op of {length} ns fits no hole") as info:
+    def test_work_that_fits_nowhere_is_named(
+        self, name: str, label: str, length: int
+    ) -> None:
+        with pytest.raises(
+            InputError, match=f"{label}: an op of {length} ns fits no hole"
+        ) as info:
             pipefisher_causal(measured(name))
         assert info.value.field == label
         assert "device 0, even alone (margin 0.05)" in info.value.message
@@ -249,7 +274,9 @@ def absolute(pattern: RefreshPattern, device: int = 0) -> dict[tuple[str, int], 
     plan = check(pattern)[device]
     work = pattern.devices[device].work
     starts = absolute_starts(plan, pattern)
-    return {(work[index].label.text, part): start for (index, part), start in starts.items()}
+    return {
+        (work[index].label.text, part): start for (index, part), start in starts.items()
+    }
 
 
 class TestRule:
@@ -305,7 +332,9 @@ class TestRule:
     @pytest.mark.parametrize(("margin", "fits"), [(0, 100), (0.05, 95), (0.25, 79)])
     def test_the_margin_is_exact(self, margin: float, fits: int) -> None:
         timeline = one_hole(inv_kron_A__m=[(0, fits)])
-        assert absolute(pattern_of(timeline, margin_ratio=margin)) == {("inv_kron_A:m", 0): 100}
+        assert absolute(pattern_of(timeline, margin_ratio=margin)) == {
+            ("inv_kron_A:m", 0): 100
+        }
         longer = one_hole(inv_kron_A__m=[(0, fits + 1)])
         with pytest.raises(InputError, match="fits no hole"):
             pipefisher_causal(pattern_of(longer, margin_ratio=margin))
@@ -320,9 +349,15 @@ class TestRule:
 
     def test_data_that_is_missing_is_named(self) -> None:
         pattern = pattern_of(
-            {FORWARD: [(0, 10), (10, 20)], BACKWARD: [(50, 60)], "cov_kron_B:m": [(70, 80)]}
+            {
+                FORWARD: [(0, 10), (10, 20)],
+                BACKWARD: [(50, 60)],
+                "cov_kron_B:m": [(70, 80)],
+            }
         )
-        with pytest.raises(InputError, match="a backward of the same pipe for each of the 2") as e:
+        with pytest.raises(
+            InputError, match="a backward of the same pipe for each of the 2"
+        ) as e:
             pipefisher_causal(pattern)
         assert e.value.field == "cov_kron_B:m"
         assert e.value.message.endswith("got 1 on device 0")
@@ -338,15 +373,23 @@ class TestRule:
                 "inv_kron_A:n": [(0, 35)],
             },
         )
-        with pytest.raises(InputError, match="found no room on device 1 within 7 iterations"):
+        with pytest.raises(
+            InputError, match="found no room on device 1 within 7 iterations"
+        ):
             pipefisher_causal(pattern)
 
     def test_clocks_that_are_days_apart_are_refused(self) -> None:
         pattern = pattern_of(
             one_hole(),
-            {FORWARD: [(10**7, 10**7 + 1)], BACKWARD: [(5, 6)], "inv_kron_A:m": [(0, 1)]},
+            {
+                FORWARD: [(10**7, 10**7 + 1)],
+                BACKWARD: [(5, 6)],
+                "inv_kron_A:m": [(0, 1)],
+            },
         )
-        with pytest.raises(InputError, match=f"within {MOST_ITERATIONS} pipeline times"):
+        with pytest.raises(
+            InputError, match=f"within {MOST_ITERATIONS} pipeline times"
+        ):
             pipefisher_causal(pattern)
 
     def test_devices_without_work_take_one_iteration(self) -> None:
@@ -367,7 +410,10 @@ class TestRendezvous:
 
     def test_syncs_meet_in_a_hole_of_each_and_take_the_longest(self) -> None:
         pattern = pattern_of(self.FIRST, self.SECOND, sync_groups=[[0, 1]])
-        assert absolute(pattern, 0) == {("cov_kron_A:m", 0): 100, ("sync_kron_A:m", 0): 110}
+        assert absolute(pattern, 0) == {
+            ("cov_kron_A:m", 0): 100,
+            ("sync_kron_A:m", 0): 110,
+        }
         assert absolute(pattern, 1) == {
             ("cov_kron_A:m", 0): 30,
             ("sync_kron_A:m", 0): 110,
@@ -375,7 +421,9 @@ class TestRendezvous:
         }
 
     def test_syncs_on_a_stream_need_no_hole_and_do_not_count_as_usage(self) -> None:
-        pattern = pattern_of(self.FIRST, self.SECOND, sync_groups=[[0, 1]], margin_ratio=0)
+        pattern = pattern_of(
+            self.FIRST, self.SECOND, sync_groups=[[0, 1]], margin_ratio=0
+        )
         pattern = replace(pattern, syncs_in_holes=False)
         busy = replace(
             pattern,
@@ -401,7 +449,9 @@ class TestRendezvous:
             BACKWARD: [(200, 201)],
             "sync_kron_A:m": [(0, 10)],
         }
-        with pytest.raises(InputError, match="fits no hole of device 0 and device 1, even alone"):
+        with pytest.raises(
+            InputError, match="fits no hole of device 0 and device 1, even alone"
+        ):
             pipefisher_causal(pattern_of(first, second, sync_groups=[[0, 1]]))
 
 
@@ -422,30 +472,48 @@ def timelines(draw: st.DrawFn, clock: int) -> Timeline:
             for factor in "AB":
                 for tag in pipes:
                     if draw(st.integers(0, 3)):
-                        pair = draw(st.just((None, None)) | pairs(parts if kind == "cov" else 1))
+                        pair = draw(
+                            st.just((None, None)) | pairs(parts if kind == "cov" else 1)
+                        )
                         found[f"{kind}_kron_{factor}:{module}{tag}"] = [pair]
     return found
 
 
 def pairs(parts: int) -> st.SearchStrategy[tuple[int, int]]:
     starts, lengths = st.integers(0, 50), st.integers(0, 8)
-    return st.builds(lambda start, length: (start, start + length * parts), starts, lengths)
+    return st.builds(
+        lambda start, length: (start, start + length * parts), starts, lengths
+    )
 
 
 @st.composite
 def patterns(draw: st.DrawFn) -> RefreshPattern:
     """Patterns of up to three devices whose clocks may differ, with or without meetings."""
     first = draw(timelines(0))
-    others = [draw(timelines(draw(st.integers(-20, 20)))) for _ in range(draw(st.integers(0, 2)))]
+    others = [
+        draw(timelines(draw(st.integers(-20, 20))))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
     # Node 0's last backward ends the iteration: no other node may need longer.
     last = max(
-        end - min(start for label in node if label.startswith("call") for start, _ in node[label])
+        end
+        - min(
+            start
+            for label in node
+            if label.startswith("call")
+            for start, _ in node[label]
+        )
         for node in (first, *others)
         for label in node
         if label.startswith("call")
         for _, end in node[label]
     )
-    origin = min(start for label in first if label.startswith(FORWARD) for start, _ in first[label])
+    origin = min(
+        start
+        for label in first
+        if label.startswith(FORWARD)
+        for start, _ in first[label]
+    )
     first[BACKWARD].append((origin + last, origin + last + 1))
     first[BACKWARD].sort()
     first[FORWARD].append((origin, origin))
@@ -465,7 +533,9 @@ def patterns(draw: st.DrawFn) -> RefreshPattern:
 
 class TestRandom:
     @given(patterns())
-    def test_schedules_keep_the_rules_or_a_reason_is_given(self, pattern: RefreshPattern) -> None:
+    def test_schedules_keep_the_rules_or_a_reason_is_given(
+        self, pattern: RefreshPattern
+    ) -> None:
         try:
             check(pattern)
         except InputError as error:

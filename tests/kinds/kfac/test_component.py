@@ -16,7 +16,11 @@ from ppsolve.models.kinds.kfac.result import RefreshResult
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.kinds.kfac import exact
-from ppsolve.solver.kinds.kfac.component import ComponentResult, ComponentSchedule, completion_bound
+from ppsolve.solver.kinds.kfac.component import (
+    ComponentResult,
+    ComponentSchedule,
+    completion_bound,
+)
 from ppsolve.solver.kinds.kfac.exact import Budget, ComponentSearch
 from ppsolve.solver.kinds.kfac.requirements import fits_one_period
 from tests.kinds.kfac.cases import pattern_of
@@ -30,11 +34,17 @@ FOUND = "found by the real search"
 PIPE = {"call_forward": [(0, 2)], "call_backward": [(4, 10)]}
 """An iteration of 10 with one hole, from 2 to 4."""
 
-INVERSIONS = {"inv_kron_A:m": [(2, 3)], "inv_kron_B:m": [(3, 4)], "inv_kron_A:n": [(3, 4)]}
+INVERSIONS = {
+    "inv_kron_A:m": [(2, 3)],
+    "inv_kron_B:m": [(3, 4)],
+    "inv_kron_A:n": [(3, 4)],
+}
 
 
 def late(line: dict[str, Any], by: int) -> dict[str, Any]:
-    return {label: [(a + by, b + by) for a, b in pairs] for label, pairs in line.items()}
+    return {
+        label: [(a + by, b + by) for a, b in pairs] for label, pairs in line.items()
+    }
 
 
 TIDY = pattern_of({**PIPE, **INVERSIONS}, margin_ratio=0)
@@ -46,7 +56,9 @@ class Scripted(ComponentSearch):
 
     def __init__(self, pattern: RefreshPattern, said: dict[int, Any]) -> None:
         device = len(pattern.devices) - 1
-        super().__init__(pattern, [device], TieBreak.NONE, Budget(SearchLimits(seconds=20)))
+        super().__init__(
+            pattern, [device], TieBreak.NONE, Budget(SearchLimits(seconds=20))
+        )
         self.said = said
         self.tried: list[int] = []
 
@@ -58,7 +70,9 @@ class Scripted(ComponentSearch):
         return answer
 
     def search(self, most: int) -> ComponentResult:
-        known = ComponentResult(tuple(self.devices), None, 1, "trivial", StopReason.TIME)
+        known = ComponentResult(
+            tuple(self.devices), None, 1, "trivial", StopReason.TIME
+        )
         return self.fewest(known, most, 1)
 
 
@@ -83,7 +97,11 @@ def test_every_number_refuted_from_below_raises_the_bound() -> None:
 
 def test_all_numbers_refuted_is_a_proof() -> None:
     answer = Scripted(SKEWED, {1: REFUTED, 2: REFUTED}).search(2)
-    assert (answer.lower, answer.best, answer.stop_reason) == (3, None, StopReason.PROVED)
+    assert (answer.lower, answer.best, answer.stop_reason) == (
+        3,
+        None,
+        StopReason.PROVED,
+    )
 
 
 def test_a_schedule_above_an_open_number_is_kept_but_not_proved() -> None:
@@ -134,7 +152,9 @@ class Said:
         self.asked: list[str] = []
         self.limits: list[SearchLimits] = []
 
-    def __call__(self, implied: Any, question: Any, limits: SearchLimits) -> ExactAnswer:
+    def __call__(
+        self, implied: Any, question: Any, limits: SearchLimits
+    ) -> ExactAnswer:
         self.asked.append(question.rounding)
         self.limits.append(limits)
         answer = self.answers.pop(0)
@@ -143,7 +163,9 @@ class Said:
         if isinstance(answer, tuple):
             start = np.array(answer[: implied.problem.num_ops], dtype=np.int64)
             schedule = Schedule(implied.problem, start)
-            return ExactAnswer(schedule, answer[-1], False, StopReason.PROVED, False, USED)
+            return ExactAnswer(
+                schedule, answer[-1], False, StopReason.PROVED, False, USED
+            )
         found: ExactAnswer = answer
         return found
 
@@ -213,13 +235,19 @@ def test_time_is_shared_and_what_was_used_is_gone() -> None:
 # Tie-breaks ----------------------------------------------------------------------------------
 
 
-def tied(monkeypatch: pytest.MonkeyPatch, answer: Any, start: tuple[int, ...]) -> ComponentResult:
+def tied(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, start: tuple[int, ...]
+) -> ComponentResult:
     """Break the tie of the staleness from a known schedule with one answer of CP-SAT."""
     monkeypatch.setattr(exact, "solve", Said(answer))
     component = ComponentSearch(TIDY, [0], TieBreak.STALENESS, Budget(SearchLimits()))
     lowered = component.lowered(2)
-    known = ComponentSchedule(lowered, Schedule(lowered.problem, np.array(start[:-1])), "by hand")
-    return component.break_tie(ComponentResult((0,), known, 2, "work", StopReason.PROVED), 1)
+    known = ComponentSchedule(
+        lowered, Schedule(lowered.problem, np.array(start[:-1])), "by hand"
+    )
+    return component.break_tie(
+        ComponentResult((0,), known, 2, "work", StopReason.PROVED), 1
+    )
 
 
 SLOW = (0, 4, 10, 14, 2, 12, 13, 0)
@@ -243,7 +271,11 @@ def test_a_fresher_schedule_that_breaks_a_rule_is_not_taken(
 
 @pytest.mark.parametrize(
     ("found", "reason"),
-    [(SLOW, StopReason.PROVED), (UNKNOWN, StopReason.PROVED), (STOPPED, StopReason.INTERRUPTED)],
+    [
+        (SLOW, StopReason.PROVED),
+        (UNKNOWN, StopReason.PROVED),
+        (STOPPED, StopReason.INTERRUPTED),
+    ],
 )
 def test_nothing_fresher_leaves_the_schedule(
     monkeypatch: pytest.MonkeyPatch, found: Any, reason: StopReason
@@ -254,7 +286,9 @@ def test_nothing_fresher_leaves_the_schedule(
     assert answer.stop_reason is reason
 
 
-def test_the_bound_of_the_model_counts_where_it_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_of_the_model_counts_where_it_is_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert tied(monkeypatch, (*SLOW[:-1], 25), SLOW).tie == (30, 25)
 
 
@@ -275,7 +309,11 @@ def test_the_freshness_bound_counts_syncs_that_meet_on_each_device() -> None:
 def test_the_smallest_jobs_are_poured_into_the_holes_first() -> None:
     # Curvature and inversion of A are 2, the inversion of B is 2: ends 4 and 14. Of all ops 1, 1
     # and 2 the ends are 3, 4 and 14. With one iteration only what fits counts.
-    work = {"cov_kron_A:m": [(0, 1)], "inv_kron_A:m": [(0, 1)], "inv_kron_B:m": [(0, 2)]}
+    work = {
+        "cov_kron_A:m": [(0, 1)],
+        "inv_kron_A:m": [(0, 1)],
+        "inv_kron_B:m": [(0, 2)],
+    }
     pattern = pattern_of({**PIPE, **work}, margin_ratio=0)
     assert completion_bound(pattern, [0], 2, TieBreak.STALENESS) == 4 + 14
     assert completion_bound(pattern, [0], 2, TieBreak.USAGE) == 3 + 4 + 14
@@ -302,7 +340,9 @@ def test_parts_of_a_curvature_come_in_the_order_of_their_micro_batches() -> None
         "call_backward": [(6, 8), (8, 10)],
         "cov_kron_A:m": [(0, 4)],
     }
-    made = KfacInstance.parse({"time_unit": "ns", "timelines": [line], "margin_ratio": 0})
+    made = KfacInstance.parse(
+        {"time_unit": "ns", "timelines": [line], "margin_ratio": 0}
+    )
     result = ppsolve.optimize(made, time_limit=20, workers=1)
     assert result.value == 1
     assert result.schedule is not None

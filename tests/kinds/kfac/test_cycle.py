@@ -32,7 +32,9 @@ MODULE = {
 }
 
 
-def instance(devices: int = 2, microbatches: int = 1, *rest: Any, **fields: Any) -> KfacInstance:
+def instance(
+    devices: int = 2, microbatches: int = 1, *rest: Any, **fields: Any
+) -> KfacInstance:
     return described_instance(MODULE, devices, microbatches, *rest, **fields)
 
 
@@ -54,7 +56,10 @@ def optimum(problem: Problem) -> int | None:
     implied = ImpliedOrder(problem)
     lower = best_bound(lower_bounds(implied)).value
     answer = solve_exactly(
-        implied, lower=lower, incumbent=None, limits=SearchLimits(seconds=None, deterministic=20)
+        implied,
+        lower=lower,
+        incumbent=None,
+        limits=SearchLimits(seconds=None, deterministic=20),
     )
     if answer.schedule is None:
         return None
@@ -70,7 +75,9 @@ def test_one_device_does_everything_in_a_row() -> None:
     assert optimum(two) == brute_force(two) == 3 + 5 + 4
 
 
-def test_last_backward_curvature_inversion_and_precondition_follow_the_pipeline() -> None:
+def test_last_backward_curvature_inversion_and_precondition_follow_the_pipeline() -> (
+    None
+):
     # Device 0: F 0-1, idle 1-4 (curvature A and its inversion), B 4-6, then CB, IB and PC.
     assert optimum(lower_cycle(instance())) == brute_force(lower_cycle(instance())) == 9
 
@@ -101,7 +108,11 @@ def test_names_of_ops() -> None:
         ({"times": FUSED}, {"F": 16, "B": 16}),
         ({"times": SPLIT}, {"F": 16, "I": 16, "W": 16}),
         (
-            {"allreduce": 1, "optimizer": 1, "p2p": {"mode": "nic", "bytes": 1, "bandwidth": 1}},
+            {
+                "allreduce": 1,
+                "optimizer": 1,
+                "p2p": {"mode": "nic", "bytes": 1, "bandwidth": 1},
+            },
             {"F": 16, "B": 16, "TF": 12, "TB": 12, "AR": 4, "OPT": 4},
         ),
         (
@@ -114,7 +125,9 @@ def test_counts_of_ops(
     iterations: int, pipeline: dict[str, Any], per_iteration: dict[str, int]
 ) -> None:
     modules = [
-        {**MODULE, "stage": stage, "name": name, "sync_a": 1} for stage in range(4) for name in "ab"
+        {**MODULE, "stage": stage, "name": name, "sync_a": 1}
+        for stage in range(4)
+        for name in "ab"
     ]
     made = instance(4, 4, modules, pipeline, refresh_interval=iterations)
     cycle = LoweredCycle(made)
@@ -150,7 +163,9 @@ def test_an_iteration_follows_the_one_before_on_its_stage() -> None:
 
 def test_a_stage_without_modules_steps_after_its_gradients() -> None:
     module = {"stage": 0, **MODULE}
-    problem = lower_cycle(instance(2, 2, [module], {"times": SPLIT}, refresh_interval=2))
+    problem = lower_cycle(
+        instance(2, 2, [module], {"times": SPLIT}, refresh_interval=2)
+    )
     assert before(problem, "STEP1@0") == {"W1.0", "W1.1"}
     assert before(problem, "STEP0@0") == {"PC0:m@0"}
     assert before(problem, "PC0:m@0") == {"W0.0", "W0.1"}
@@ -172,7 +187,9 @@ def test_two_pipes_share_the_curvature_of_a_stage() -> None:
     assert resources(problem, "CA0.0:m") == ["device 0"]
     assert resources(problem, "CA0.1:m") == ["device 1"]
     assert before(problem, "SA0:m") == {"CA0.0:m", "CA0.1:m"}
-    assert resources(problem, "SA0:m") == resources(problem, "AR0") == ["comm 0", "comm 1"]
+    assert (
+        resources(problem, "SA0:m") == resources(problem, "AR0") == ["comm 0", "comm 1"]
+    )
     assert before(problem, "IA0:m@1") == {"SA0:m"}
     assert before(problem, "IB0:m@1") == {"CB0.0:m", "CB0.1:m"}
     assert resources(problem, "IB0:m@1") == ["device 1"]
@@ -198,13 +215,23 @@ def test_replicas_meet_in_a_sync() -> None:
 def test_alike_microbatches_stay_interchangeable_in_each_iteration() -> None:
     problem = lower_cycle(instance(1, 3, refresh_interval=3))
     assert [family.shape for family in problem.families] == [(3, 4), (3, 2), (3, 2)]
-    assert problem.op_names(problem.families[0][1]) == ["F0.1", "B0.1", "CA0.1:m", "CB0.1:m"]
+    assert problem.op_names(problem.families[0][1]) == [
+        "F0.1",
+        "B0.1",
+        "CA0.1:m",
+        "CB0.1:m",
+    ]
     assert problem.op_names(problem.families[2][1]) == ["F0.1@2", "B0.1@2"]
 
 
 def test_pools_hold_inputs_and_errors_until_their_curvature() -> None:
     saved = [{"stage": 0, **MODULE, "input_bytes": 0.1, "error_bytes": 2}]
-    memory = {"capacity": 10, "activation": 1, "static": 1, "released_by_backward_weight": 0.5}
+    memory = {
+        "capacity": 10,
+        "activation": 1,
+        "static": 1,
+        "released_by_backward_weight": 0.5,
+    }
     made = instance(1, 1, saved, {"memory": memory, "times": SPLIT}, refresh_interval=2)
     problem = lower_cycle(made)
     (pool,) = problem.pools
@@ -247,16 +274,22 @@ def test_kfac_times_are_whole_ticks() -> None:
 
 
 def test_a_cycle_of_too_many_ops_is_refused() -> None:
-    with pytest.raises(InputError, match="refresh_interval: expected at most 5000000 ops in all"):
+    with pytest.raises(
+        InputError, match="refresh_interval: expected at most 5000000 ops in all"
+    ):
         lower_cycle(instance(8, 64, refresh_interval=10_000))
     # At most 3 ops of the pipeline, and 2 for each module and stage: 503 in each iteration.
     many = [{"stage": 0, **MODULE, "name": f"m{number}"} for number in range(249)]
-    with pytest.raises(InputError, match="refresh_interval: expected at most 5000000 ops in all"):
+    with pytest.raises(
+        InputError, match="refresh_interval: expected at most 5000000 ops in all"
+    ):
         lower_cycle(instance(1, 1, many, refresh_interval=10_000))
 
 
 def test_times_without_a_common_tick_are_refused_or_rounded() -> None:
-    made = instance(1, 1, [{"stage": 0, **MODULE, "inverse_a": 1e-15, "inverse_b": 1e3}])
+    made = instance(
+        1, 1, [{"stage": 0, **MODULE, "inverse_a": 1e-15, "inverse_b": 1e3}]
+    )
     with pytest.raises(InputError, match="common tick"):
         lower_cycle(made, exact=True)
     assert not lower_cycle(made).scale.is_exact
@@ -280,7 +313,12 @@ def tiny_cycles(draw: st.DrawFn) -> KfacInstance:
     age = draw(st.none() | st.integers(0, iterations - 1))
     extra = {} if age is None else {"max_age": age}
     return instance(
-        devices, microbatches, [module], {"times": times}, refresh_interval=iterations, **extra
+        devices,
+        microbatches,
+        [module],
+        {"times": times},
+        refresh_interval=iterations,
+        **extra,
     )
 
 

@@ -15,20 +15,29 @@ from tests.kinds.kfac.cycle_rules import CycleRules, Document
 
 def module(rng: random.Random, stage: int, name: str, devices: int) -> Document:
     times = ("curvature_a", "curvature_b", "inverse_a", "inverse_b", "precondition")
-    found: Document = {"stage": stage, "name": name, **{key: rng.randint(0, 3) for key in times}}
+    found: Document = {
+        "stage": stage,
+        "name": name,
+        **{key: rng.randint(0, 3) for key in times},
+    }
     for key in ("sync_a", "sync_b"):
         found[key] = rng.choice((0, 0, 1, 2))
     if rng.random() < 0.3:
         found["replicas"] = sorted({stage, rng.randrange(devices)})
     if rng.random() < 0.5:
-        found |= {"input_bytes": rng.choice((0, 0.5, 1)), "error_bytes": rng.choice((0, 1))}
+        found |= {
+            "input_bytes": rng.choice((0, 0.5, 1)),
+            "error_bytes": rng.choice((0, 1)),
+        }
     return found
 
 
 def cycle(rng: random.Random) -> Document:
     """Return a small free cycle with every feature at random."""
     devices, two = rng.randint(1, 3), rng.random() < 0.3
-    backward = ("backward",) if rng.random() < 0.5 else ("backward_input", "backward_weight")
+    backward = (
+        ("backward",) if rng.random() < 0.5 else ("backward_input", "backward_weight")
+    )
     pipeline: Document = {
         "num_devices": devices,
         "num_microbatches": 2 * rng.randint(1, 2) if two else rng.randint(1, 3),
@@ -46,11 +55,15 @@ def cycle(rng: random.Random) -> Document:
         pipeline["memory"] = {"capacity": capacity, "activation": 1}
         pipeline["memory"]["released_by_backward_weight"] = share
     interval = rng.randint(1, 2)
-    names = [(stage, name) for stage in range(devices) for name in "mn" if rng.random() < 0.6]
+    names = [
+        (stage, name) for stage in range(devices) for name in "mn" if rng.random() < 0.6
+    ]
     data: Document = {
         "kind": "kfac",
         "pipeline": pipeline,
-        "modules": [module(rng, stage, name, devices) for stage, name in names or [(0, "m")]],
+        "modules": [
+            module(rng, stage, name, devices) for stage, name in names or [(0, "m")]
+        ],
         "refresh_interval": interval,
     }
     if rng.random() < 0.5:
@@ -67,7 +80,9 @@ def scheduled(made: KfacInstance) -> dict[str, int] | None:
     return None
 
 
-def found_by_checker(made: KfacInstance, rules: CycleRules, starts: dict[str, int]) -> set[str]:
+def found_by_checker(
+    made: KfacInstance, rules: CycleRules, starts: dict[str, int]
+) -> set[str]:
     ops: list[dict[str, Any]] = [
         {"id": name, "start": start, "end": start + rules.ops[name].length}
         for name, start in starts.items()
@@ -131,6 +146,14 @@ def test_a_gradient_is_reduced_where_its_stage_is() -> None:
     starts |= dict.fromkeys(("CA0.0:m", "CB0.0:m", "CA1.0:m", "CB1.0:m"), 20)
     starts |= dict.fromkeys(("IA0:m", "IB0:m", "IA1:m", "IB1:m"), 20)
     assert found_by_checker(made, rules, starts) == rules.broken(starts) == set()
-    for name, early in (("AR1", 3), ("AR0", 5), ("PC1:m@0", 6), ("PC0:m@0", 8), ("OPT1", 7)):
+    for name, early in (
+        ("AR1", 3),
+        ("AR0", 5),
+        ("PC1:m@0", 6),
+        ("PC0:m@0", 8),
+        ("OPT1", 7),
+    ):
         wrong = {**starts, name: early}
-        assert "precedence" in found_by_checker(made, rules, wrong) & rules.broken(wrong)
+        assert "precedence" in found_by_checker(made, rules, wrong) & rules.broken(
+            wrong
+        )

@@ -25,7 +25,9 @@ from tests.marks import first
 MARGINS = (0, 0.05, 0.3)
 
 
-def timeline(rng: random.Random, room: int, unit: int = 1, tagged: bool = False) -> dict[str, Any]:
+def timeline(
+    rng: random.Random, room: int, unit: int = 1, tagged: bool = False
+) -> dict[str, Any]:
     """A device with one or two micro-batches a pipe, and up to `room` K-FAC ops."""
     microbatches = rng.choice((1, 1, 2))
     calls = ["call_forward", "call_backward"]
@@ -61,14 +63,24 @@ def recorded(rng: random.Random, parts: int, unit: int) -> list[int | None]:
 
 def shifted(line: dict[str, Any], by: int) -> dict[str, Any]:
     return {
-        label: [[None if time is None else time + by for time in pair] for pair in pairs]
+        label: [
+            [None if time is None else time + by for time in pair] for pair in pairs
+        ]
         for label, pairs in line.items()
     }
 
 
-def optimum(lines: list[dict[str, Any]], **fields: Any) -> tuple[KfacInstance, RefreshResult]:
+def optimum(
+    lines: list[dict[str, Any]], **fields: Any
+) -> tuple[KfacInstance, RefreshResult]:
     made = KfacInstance.parse(
-        {"name": "random", "time_unit": "ns", "tie_break": "none", "timelines": lines, **fields}
+        {
+            "name": "random",
+            "time_unit": "ns",
+            "tie_break": "none",
+            "timelines": lines,
+            **fields,
+        }
     )
     result = ppsolve.optimize(made, time_limit=60, workers=1)
     assert isinstance(result, RefreshResult)
@@ -136,7 +148,9 @@ def listed(
     """Check the labels of a device: exactly where its clock is in step, else their number."""
     calls = task.calls[device]
     ops = [op for op in task.ops.values() if device in op.devices]
-    everything = Counter([call.label for call in calls] * count + [op.label for op in ops])
+    everything = Counter(
+        [call.label for call in calls] * count + [op.label for op in ops]
+    )
     everything.update({"-- start --": count, "-- end --": count})
     everything.update(["turn_off_save_inputs_outgrads", "turn_on_save_inputs_outgrads"])
     assert Counter(label for row in given for label in row) == everything
@@ -162,7 +176,9 @@ def test_a_clock_out_of_step_as_exhaustive_search(block: int) -> None:
     for number in range(40):
         first, second = timeline(rng, 0), timeline(rng, 6, tagged=number % 4 == 0)
         skew = rng.randint(-20, 20)
-        seen.add(agree([first, shifted(second, skew)], margin_ratio=rng.choice(MARGINS)))
+        seen.add(
+            agree([first, shifted(second, skew)], margin_ratio=rng.choice(MARGINS))
+        )
     assert {1, 2} <= seen
 
 
@@ -177,7 +193,9 @@ def test_devices_that_meet_as_exhaustive_search(block: int) -> None:
         for line in (first, second):
             begin = rng.randint(0, 9)
             line[f"sync_kron_{shared}:m"] = [[begin, begin + rng.randint(0, 6)]]
-        best = agree([first, second], margin_ratio=rng.choice(MARGINS), sync_groups=[[1, 0]])
+        best = agree(
+            [first, second], margin_ratio=rng.choice(MARGINS), sync_groups=[[1, 0]]
+        )
         met += best is not None
     assert met > 8
 
@@ -213,7 +231,9 @@ def test_a_refresh_interval_is_the_most_that_is_allowed() -> None:
         assert result.value == (fewest if fits else None)
         seen[result.status] += 1
         if not fits and fewest is not None:
-            assert "cannot refresh in 2 iterations, the refresh interval" in str(result.reason)
+            assert "cannot refresh in 2 iterations, the refresh interval" in str(
+                result.reason
+            )
         _, quick = optimum_at_once(made)
         assert quick.value is None or (quick.value <= 2 and fits)
     assert min(seen.values()) > 5
@@ -264,11 +284,15 @@ def test_tie_breaks_as_exhaustive_search(tie_break: str) -> None:
     assert better
 
 
-def tied(lines: list[dict[str, Any]], result: RefreshResult, tie_break: str, **fields: Any) -> bool:
+def tied(
+    lines: list[dict[str, Any]], result: RefreshResult, tie_break: str, **fields: Any
+) -> bool:
     """Check the value and the bound of a tie-break; return whether it is proved."""
     if result.schedule is None:
         return False
-    task = Task(lines, Fraction(str(fields["margin_ratio"])), fields.get("sync_groups", ()))
+    task = Task(
+        lines, Fraction(str(fields["margin_ratio"])), fields.get("sync_groups", ())
+    )
     recheck(task, result)
     tie = result.tie_break
     assert tie is not None
@@ -288,18 +312,26 @@ def first_is_worse(
     lines: list[dict[str, Any]], result: RefreshResult, tie_break: str, **fields: Any
 ) -> bool:
     _, plain = optimum(lines, **fields)
-    assert (result.status, result.value, result.bound) == (plain.status, plain.value, plain.bound)
+    assert (result.status, result.value, result.bound) == (
+        plain.status,
+        plain.value,
+        plain.bound,
+    )
     if plain.schedule is None:
         return False
     task = Task(lines, groups=fields.get("sync_groups", ()))
-    first, last = (total(task, starts_of(found), tie_break) for found in (plain, result))
+    first, last = (
+        total(task, starts_of(found), tie_break) for found in (plain, result)
+    )
     assert last <= first
     return last < first
 
 
 def total(task: Task, starts: dict[str, int], tie_break: str) -> int:
     return sum(
-        starts[op.name] + op.length for op in task.ops.values() if op.kind in TIED[tie_break]
+        starts[op.name] + op.length
+        for op in task.ops.values()
+        if op.kind in TIED[tie_break]
     )
 
 
@@ -309,7 +341,10 @@ def test_moved_ops_are_reported_exactly_when_a_rule_breaks(block: int) -> None:
     seen: Counter[bool] = Counter()
     for _ in range(16):
         lines = [timeline(rng, 3), shifted(timeline(rng, 3), rng.randint(-15, 15))]
-        fields = {"margin_ratio": rng.choice(MARGINS), "sync_groups": rng.choice(([], [[0, 1]]))}
+        fields = {
+            "margin_ratio": rng.choice(MARGINS),
+            "sync_groups": rng.choice(([], [[0, 1]])),
+        }
         made, result = optimum(lines, **fields)
         if result.schedule is None or result.iterations_of is None:
             continue
@@ -359,7 +394,10 @@ def entry(result: RefreshResult, name: str) -> RefreshEntry:
 
 
 def only_quick(quick: Sequence[str]) -> list[Any]:
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in NAMES]
+    return [
+        pytest.param(name, marks=() if name in quick else pytest.mark.slow)
+        for name in NAMES
+    ]
 
 
 # On c02 a device that does not decide the value could take fewer than the heuristics give it.
@@ -377,7 +415,10 @@ def test_exact_lies_between_the_bound_and_the_causal_greedy(name: str) -> None:
         return
     assert result.status is Status.OPTIMAL
     pattern = measured(name)
-    work = [iterations_bound(pattern, [device]).value for device in range(len(pattern.devices))]
+    work = [
+        iterations_bound(pattern, [device]).value
+        for device in range(len(pattern.devices))
+    ]
     assert result.iterations_of is not None
     assert causal.iterations_of is not None
     assert published.iterations_of is not None
@@ -450,7 +491,10 @@ def test_many_more_as_exhaustive_search(block: int) -> None:
         line = timeline(rng, 8, rng.choice((1, 7, 20)), tagged=number % 3 == 0)
         agree([line], margin_ratio=rng.choice(MARGINS))
         first, second = timeline(rng, 4, tagged=number % 5 == 0), timeline(rng, 4)
-        fields: dict[str, Any] = {"margin_ratio": rng.choice(MARGINS), "sync_groups": [[0, 1]]}
+        fields: dict[str, Any] = {
+            "margin_ratio": rng.choice(MARGINS),
+            "sync_groups": [[0, 1]],
+        }
         if rng.random() < 0.3:
             fields["saved"] = {"capacity": rng.choice((2, 3, 4))}
         agree([first, shifted(second, rng.randint(-40, 40))], **fields)

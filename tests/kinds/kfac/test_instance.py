@@ -36,7 +36,11 @@ MEASURED: dict[str, Any] = {
             "sync_kron_A:m": [[20, 24]],
             "inv_kron_A:m": [[40, 54]],
         },
-        {"call_forward": [[5, 10]], "call_backward": [[60.5, 80]], "sync_kron_A:m": [[20, 23]]},
+        {
+            "call_forward": [[5, 10]],
+            "call_backward": [[60.5, 80]],
+            "sync_kron_A:m": [[20, 23]],
+        },
     ],
     "margin_ratio": 0.05,
     "objective": "iterations",
@@ -77,8 +81,34 @@ DESCRIBED: dict[str, Any] = {
 }
 
 ODD: list[Any] = [
-    *(None, True, False, 0, 1, -1, 2, 3, 0.5, -0.5, 1e-40, 1e40, 10**400, -(10**400), 2**63),
-    *(float("nan"), float("inf"), -float("inf"), "", "x", "0", "a" * 3000, "\x00", "é@#/"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2,
+        3,
+        0.5,
+        -0.5,
+        1e-40,
+        1e40,
+        10**400,
+        -(10**400),
+        2**63,
+    ),
+    *(
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        "",
+        "x",
+        "0",
+        "a" * 3000,
+        "\x00",
+        "é@#/",
+    ),
     *(
         [],
         [[]],
@@ -204,11 +234,14 @@ JSON = st.recursive(
     | st.integers(-(10**20), 10**20)
     | st.floats()
     | st.text(max_size=8)
-    | st.sampled_from([*KNOWN_LABELS, "call_forward:up_pipe", "cov_kron_A:m", "staleness", "free"]),
+    | st.sampled_from(
+        [*KNOWN_LABELS, "call_forward:up_pipe", "cov_kron_A:m", "staleness", "free"]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.text(max_size=4) | st.sampled_from([*MEASURED, *DESCRIBED, *KNOWN_LABELS]),
+            st.text(max_size=4)
+            | st.sampled_from([*MEASURED, *DESCRIBED, *KNOWN_LABELS]),
             inner,
             max_size=4,
         )
@@ -242,8 +275,18 @@ CLOCK = st.integers(-300, 300) | st.none() | st.sampled_from([0.5, -0.25, 10**6]
         st.dictionaries(
             st.sampled_from(
                 [
-                    *("start_end", "call_forward", "call_forward:up_pipe", "call_backward"),
-                    *("cov_kron_A:m", "cov_kron_B:m", "sync_kron_A:m", "sync_kron_A:m:up_pipe"),
+                    *(
+                        "start_end",
+                        "call_forward",
+                        "call_forward:up_pipe",
+                        "call_backward",
+                    ),
+                    *(
+                        "cov_kron_A:m",
+                        "cov_kron_B:m",
+                        "sync_kron_A:m",
+                        "sync_kron_A:m:up_pipe",
+                    ),
                     *("inv_kron_A:m", "inv_kron_B", "cov_kron_A", "inv_kron_A:x/y#1@2"),
                 ]
             ),
@@ -260,7 +303,9 @@ CLOCK = st.integers(-300, 300) | st.none() | st.sampled_from([0.5, -0.25, 10**6]
     ),
     st.sampled_from([[], [[0]], [[1, 0]]]),
 )
-def test_any_timelines_are_solved_or_refused(lines: list[Any], groups: list[Any]) -> None:
+def test_any_timelines_are_solved_or_refused(
+    lines: list[Any], groups: list[Any]
+) -> None:
     pipeline = {"call_forward": [[0, 20]], "call_backward": [[80, 100]]}
     data = {"time_unit": "ns", "timelines": [{**lines[0], **pipeline}, *lines[1:]]}
     made = use({**data, "sync_groups": groups})
@@ -281,17 +326,45 @@ def refusal(base: dict[str, Any], **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("base", "fields", "message"),
     [
-        (MEASURED, {"pipeline": DESCRIBED["pipeline"]}, 'either "timelines", or "pipeline"'),
+        (
+            MEASURED,
+            {"pipeline": DESCRIBED["pipeline"]},
+            'either "timelines", or "pipeline"',
+        ),
         (MEASURED, {"timelines": ...}, 'either "timelines", or "pipeline"'),
         (MEASURED, {"timelines": []}, "timelines"),
-        (MEASURED, {"timelines": [{"call_forwards": [[0, 1]]}]}, 'did you mean "call_forward"?'),
-        (MEASURED, {"timelines": [{"cov_kron_C:m": [[0, 1]]}]}, 'unknown label "cov_kron_C:m"'),
-        (MEASURED, {"timelines": [{"call_forward": [[0]]}]}, "expected a pair [start, end]"),
-        (MEASURED, {"timelines": [{"call_forward": [[0, None]]}]}, "only one of the two"),
-        (MEASURED, {"timelines": [{"call_forward": [[5, 4]]}]}, "at or after the start 5, got 4"),
+        (
+            MEASURED,
+            {"timelines": [{"call_forwards": [[0, 1]]}]},
+            'did you mean "call_forward"?',
+        ),
+        (
+            MEASURED,
+            {"timelines": [{"cov_kron_C:m": [[0, 1]]}]},
+            'unknown label "cov_kron_C:m"',
+        ),
+        (
+            MEASURED,
+            {"timelines": [{"call_forward": [[0]]}]},
+            "expected a pair [start, end]",
+        ),
+        (
+            MEASURED,
+            {"timelines": [{"call_forward": [[0, None]]}]},
+            "only one of the two",
+        ),
+        (
+            MEASURED,
+            {"timelines": [{"call_forward": [[5, 4]]}]},
+            "at or after the start 5, got 4",
+        ),
         (MEASURED, {"timelines": [{"call_forward": [["0", 4]]}]}, "expected a number"),
         (MEASURED, {"margin_ratio": -0.01}, "expected a number >= 0, got -0.01"),
-        (MEASURED, {"sync_groups": [[0, 2]]}, "sync_groups[0][1]: expected a device from 0 to 1"),
+        (
+            MEASURED,
+            {"sync_groups": [[0, 2]]},
+            "sync_groups[0][1]: expected a device from 0 to 1",
+        ),
         (MEASURED, {"sync_groups": [[0, -1]]}, "expected a device from 0 to 1, got -1"),
         (MEASURED, {"sync_groups": [[0, 1], [1]]}, "device 1 is named twice"),
         (MEASURED, {"saved": {"capacity": [1]}}, "saved.capacity"),
@@ -313,19 +386,38 @@ def refusal(base: dict[str, Any], **fields: Any) -> str:
             {"pipeline": {**DESCRIBED["pipeline"], "overlap": {"time": 2}}},
             "pipeline.overlap: expected a pipeline without fused blocks",
         ),
-        (DESCRIBED, {"modules": ...}, "modules: this field is required with a pipeline"),
+        (
+            DESCRIBED,
+            {"modules": ...},
+            "modules: this field is required with a pipeline",
+        ),
         (DESCRIBED, {"modules": []}, "modules"),
         (DESCRIBED, {"sync_groups": [[0, 1]]}, "only with timelines"),
         (DESCRIBED, {"saved": {"capacity": 1}}, "only with timelines"),
         (
             DESCRIBED,
-            {"time_unit": "ns", "pipeline": {**DESCRIBED["pipeline"], "time_unit": "us"}},
+            {
+                "time_unit": "ns",
+                "pipeline": {**DESCRIBED["pipeline"], "time_unit": "us"},
+            },
             'expected "ns" as of the instance, got "us"',
         ),
-        (DESCRIBED, {"pattern": "free", "objective": "iterations"}, 'expected "makespan"'),
-        (DESCRIBED, {"objective": "iterations"}, 'max_age: expected only with the objective "make'),
+        (
+            DESCRIBED,
+            {"pattern": "free", "objective": "iterations"},
+            'expected "makespan"',
+        ),
+        (
+            DESCRIBED,
+            {"objective": "iterations"},
+            'max_age: expected only with the objective "make',
+        ),
         (DESCRIBED, {"max_age": 2}, "expected less than the refresh interval 2, got 2"),
-        (DESCRIBED, {"modules": [DESCRIBED["modules"][0]] * 2}, 'stage 0 has two modules "m"'),
+        (
+            DESCRIBED,
+            {"modules": [DESCRIBED["modules"][0]] * 2},
+            'stage 0 has two modules "m"',
+        ),
         (
             DESCRIBED,
             {"modules": [{**DESCRIBED["modules"][0], "stage": 2}]},
@@ -385,14 +477,25 @@ def cycle(pattern: str, **fields: Any) -> KfacInstance:
         }
         for s in range(2)
     ]
-    pipeline = {"num_devices": 2, "num_microbatches": 2, "times": {"forward": 1, "backward": 2}}
-    data = {"pipeline": pipeline, "modules": modules, "pattern": pattern, "margin_ratio": 0}
+    pipeline = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": {"forward": 1, "backward": 2},
+    }
+    data = {
+        "pipeline": pipeline,
+        "modules": modules,
+        "pattern": pattern,
+        "margin_ratio": 0,
+    }
     return KfacInstance.parse({**data, "objective": "makespan", **fields})
 
 
 @pytest.mark.parametrize("interval", [1, 2])
 def test_a_free_cycle_is_never_worse_than_a_pinned_one(interval: int) -> None:
-    free = ppsolve.optimize(cycle("free", refresh_interval=interval), time_limit=20, workers=1)
+    free = ppsolve.optimize(
+        cycle("free", refresh_interval=interval), time_limit=20, workers=1
+    )
     assert free.status is Status.OPTIMAL
     assert free.value is not None
     for pattern in ("gpipe", "1f1b"):
@@ -412,15 +515,29 @@ def test_tiny_free_cycles_as_exhaustive_search() -> None:
     rng = random.Random(3)
     for _ in range(25):
         microbatches = rng.choice((1, 1, 2))
-        times = ("curvature_a", "curvature_b", "inverse_a", "inverse_b", "precondition", "sync_a")
-        module = {"stage": 1, "name": "m", **{time: rng.randint(0, 3) for time in times}}
+        times = (
+            "curvature_a",
+            "curvature_b",
+            "inverse_a",
+            "inverse_b",
+            "precondition",
+            "sync_a",
+        )
+        module = {
+            "stage": 1,
+            "name": "m",
+            **{time: rng.randint(0, 3) for time in times},
+        }
         pipeline = {
             "num_devices": 2,
             "num_microbatches": microbatches,
             "times": {"forward": rng.randint(1, 3), "backward": rng.randint(1, 3)},
         }
         made = cycle(
-            "free", modules=[module], pipeline=pipeline, refresh_interval=rng.choice((1, 2))
+            "free",
+            modules=[module],
+            pipeline=pipeline,
+            refresh_interval=rng.choice((1, 2)),
         )
         problem = lower_cycle(made)
         if problem.num_ops > 18:

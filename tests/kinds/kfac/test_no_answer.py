@@ -21,7 +21,9 @@ UNKNOWN = ExactAnswer(None, None, False, StopReason.TIME, True, 0.0)
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the exact search alone with the published greedy, which is often wrong."""
-    monkeypatch.setattr(ppsolve, "optimize", partial(ppsolve.optimize, heuristics=["pipefisher"]))
+    monkeypatch.setattr(
+        ppsolve, "optimize", partial(ppsolve.optimize, heuristics=["pipefisher"])
+    )
 
 
 def test_a_search_without_an_answer_leaves_true_bounds_and_schedules(

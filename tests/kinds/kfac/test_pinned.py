@@ -24,7 +24,12 @@ from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.generic import list_serial
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.kfac.pattern import simulated_pattern
-from ppsolve.solver.kinds.kfac.pinned import NO_END, fill_bubbles, pinned_cycle, pinned_iteration
+from ppsolve.solver.kinds.kfac.pinned import (
+    NO_END,
+    fill_bubbles,
+    pinned_cycle,
+    pinned_iteration,
+)
 from ppsolve.solver.kinds.kfac.placement import Refresh, plan_of_starts
 from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
@@ -45,8 +50,12 @@ MODULE = {
 }
 
 
-def instance(devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any) -> KfacInstance:
-    return described_instance(MODULE, devices, microbatches, *rest, **{"margin_ratio": 0, **fields})
+def instance(
+    devices: int = 2, microbatches: int = 2, *rest: Any, **fields: Any
+) -> KfacInstance:
+    return described_instance(
+        MODULE, devices, microbatches, *rest, **{"margin_ratio": 0, **fields}
+    )
 
 
 def pinned(made: KfacInstance, heuristic: str = "gpipe") -> Problem:
@@ -99,7 +108,9 @@ def test_streams_keep_iterations_apart_too() -> None:
 def test_a_late_all_reduce_keeps_the_next_iteration_waiting() -> None:
     # Without modules on stage 1 only the step op follows its all-reduce: F1.0@1 waits for it.
     only_first = [{"stage": 0, **MODULE}]
-    one = pinned_iteration(instance(modules=only_first, pipeline={"allreduce": [0, 50]}), "gpipe")
+    one = pinned_iteration(
+        instance(modules=only_first, pipeline={"allreduce": [0, 50]}), "gpipe"
+    )
     assert one.complete[1, 1] == 57
     assert one.period == 56
 
@@ -118,7 +129,9 @@ def test_windows_leave_the_margin_before_pinned_ops() -> None:
 def test_a_margin_on_the_border_is_strict() -> None:
     # 1 + 1 x (1 + 1) = 3 is the start of B0.0 with a hole of 2: not before it.
     module = {"stage": 0, **MODULE, "curvature_a": 1}
-    one = instance(1, 1, [module], {"times": {"forward": 1, "backward": 1}}, margin_ratio=1)
+    one = instance(
+        1, 1, [module], {"times": {"forward": 1, "backward": 1}}, margin_ratio=1
+    )
     assert windows(pinned(one), "CA0.0:m") == [[3, NO_END]]
     two = instance(modules=[{"stage": 0, **MODULE, "curvature_a": 1.5}], margin_ratio=1)
     assert windows(pinned(two), "CA0.0:m") == [[20, NO_END]]
@@ -139,12 +152,16 @@ def test_alike_microbatches_are_numbered_as_they_run() -> None:
 
 def pinned_outcomes(made: KfacInstance) -> dict[str, HeuristicOutcome]:
     problem = lower_cycle(made)
-    names = [h.name for h in chosen_heuristics(made, None) if h.name.startswith("pinned-")]
+    names = [
+        h.name for h in chosen_heuristics(made, None) if h.name.startswith("pinned-")
+    ]
     return {name: run_heuristic(name, made, problem) for name in names}
 
 
 def test_pinned_schedules_are_valid_for_the_free_problem() -> None:
-    made = instance(3, 4, pipeline={"times": SPLIT}, refresh_interval=2, margin_ratio=0.05)
+    made = instance(
+        3, 4, pipeline={"times": SPLIT}, refresh_interval=2, margin_ratio=0.05
+    )
     found = pinned_outcomes(made)
     applicable = {
         name: outcome
@@ -152,7 +169,13 @@ def test_pinned_schedules_are_valid_for_the_free_problem() -> None:
         if outcome.status is not HeuristicStatus.NOT_APPLICABLE
     }
     assert list(applicable) == [
-        *("pinned-1f1b", "pinned-gpipe", "pinned-zb-1p", "pinned-zb-h1", "pinned-zb-h2"),
+        *(
+            "pinned-1f1b",
+            "pinned-gpipe",
+            "pinned-zb-1p",
+            "pinned-zb-h1",
+            "pinned-zb-h2",
+        ),
         "pinned-looped-bfs",
     ]
     for outcome in applicable.values():
@@ -184,7 +207,9 @@ def test_other_patterns_are_not_tried_around_a_pinned_pipeline() -> None:
 
 def test_patterns_are_named() -> None:
     made = instance()
-    with pytest.raises(InputError, match='pattern: unknown pipeline heuristic "gpip"; did you'):
+    with pytest.raises(
+        InputError, match='pattern: unknown pipeline heuristic "gpip"; did you'
+    ):
         pinned_cycle(made, "gpip")
     with pytest.raises(NotApplicableError, match="chimera: needs bidirectional pipes"):
         pinned_cycle(made, "chimera")
@@ -199,7 +224,9 @@ def cycles() -> st.SearchStrategy[KfacInstance]:
         iterations=st.integers(1, 3),
         numbers=st.lists(st.integers(0, 5), min_size=10, max_size=10),
         margin=st.sampled_from([0, 0.05, 1]),
-        p2p=st.sampled_from([{}, {"latency": 1}, {"mode": "nic", "bytes": 2, "bandwidth": 1}]),
+        p2p=st.sampled_from(
+            [{}, {"latency": 1}, {"mode": "nic", "bytes": 2, "bandwidth": 1}]
+        ),
     )
 
 
@@ -212,7 +239,14 @@ def _cycle(
     margin: float,
     p2p: dict[str, Any],
 ) -> KfacInstance:
-    fields = ("curvature_a", "curvature_b", "inverse_a", "inverse_b", "precondition", "sync_a")
+    fields = (
+        "curvature_a",
+        "curvature_b",
+        "inverse_a",
+        "inverse_b",
+        "precondition",
+        "sync_a",
+    )
     stages = devices * (2 if placement == "vshape" else 1)
     modules = [
         {"stage": stage, "name": name, **dict(zip(fields, numbers, strict=False))}
@@ -221,13 +255,20 @@ def _cycle(
     ]
     pipeline = {
         "placement": placement,
-        "times": {kind: 1 + number for kind, number in zip(SPLIT, numbers[6:9], strict=True)},
+        "times": {
+            kind: 1 + number for kind, number in zip(SPLIT, numbers[6:9], strict=True)
+        },
         "p2p": p2p,
         **({"allreduce": numbers[9]} if numbers[0] % 2 else {}),
         **({"optimizer": numbers[1]} if numbers[1] % 2 else {}),
     }
     return instance(
-        devices, microbatches, modules, pipeline, refresh_interval=iterations, margin_ratio=margin
+        devices,
+        microbatches,
+        modules,
+        pipeline,
+        refresh_interval=iterations,
+        margin_ratio=margin,
     )
 
 
@@ -250,7 +291,9 @@ def test_windows_are_the_holes_with_their_margin(made: KfacInstance) -> None:
     last = max(end for end in (repeated.pinned + repeated.duration).tolist())
     compute = set(repeated.span_resources.tolist())
     free = np.flatnonzero(repeated.pinned == FREE).tolist()
-    on_compute = [op for op in free if set(repeated.resources_of(op).tolist()) & compute]
+    on_compute = [
+        op for op in free if set(repeated.resources_of(op).tolist()) & compute
+    ]
     if made.margin_ratio == 0:
         assert not repeated.windows
         return
@@ -258,14 +301,18 @@ def test_windows_are_the_holes_with_their_margin(made: KfacInstance) -> None:
     for op in on_compute[:6]:
         (resource,) = repeated.resources_of(op).tolist()
         others = repeated.ops_by_resource[resource]
-        busy = others[(repeated.pinned[others] != FREE) & (repeated.duration[others] > 0)]
+        busy = others[
+            (repeated.pinned[others] != FREE) & (repeated.duration[others] > 0)
+        ]
         begin, end = repeated.pinned[busy], (repeated.pinned + repeated.duration)[busy]
         length = int(repeated.duration[op])
         for time in range(last + 3):
             later = begin[begin > time]
             inside = bool(np.any((begin <= time) & (time < end)))
             fits = not len(later) or time + margin * length < int(later.min())
-            allowed = any(first <= time <= final for first, final in windows_of(repeated, op))
+            allowed = any(
+                first <= time <= final for first, final in windows_of(repeated, op)
+            )
             assert allowed == (fits and not inside)
 
 
@@ -288,7 +335,11 @@ def iterations(pattern: str = "gpipe", **fields: Any) -> KfacInstance:
 
 def test_pattern_of_a_described_pipeline() -> None:
     pattern = simulated_pattern(iterations(margin_ratio=0.05))
-    assert (pattern.period, pattern.margin, pattern.syncs_in_holes) == (10, Fraction(1, 20), False)
+    assert (pattern.period, pattern.margin, pattern.syncs_in_holes) == (
+        10,
+        Fraction(1, 20),
+        False,
+    )
     first, second = pattern.devices
     assert [(op.label, op.kind, op.start, op.end) for op in first.ops] == [
         ("call_forward", "forward", 0, 1),
@@ -310,7 +361,9 @@ def test_pattern_of_a_described_pipeline() -> None:
 def test_an_inverse_ages_until_a_precondition_starts_after_it() -> None:
     # Device 1 preconditions at 7, and 10 later in the next iteration.
     pattern = simulated_pattern(iterations())
-    assert [op.start for op in pattern.devices[1].ops if op.kind == "precondition"] == [7]
+    assert [op.start for op in pattern.devices[1].ops if op.kind == "precondition"] == [
+        7
+    ]
     inversion = [w.label.kind for w in pattern.devices[1].work].index("inv")
     for start, age in ((4, 0), (5, 1), (7, 1), (14, 1), (15, 2)):
         starts = {(1, inversion, 0): start}
@@ -322,17 +375,25 @@ def test_an_inverse_ages_until_a_precondition_starts_after_it() -> None:
 def test_replicas_meet_all_devices_that_hold_the_stage() -> None:
     module = {"stage": 0, **MODULE, "sync_a": 1, "replicas": [1]}
     problem = lower_cycle(instance(modules=[module]))
-    assert [n for n in problem.resource_names if n.startswith("comm")] == ["comm 0", "comm 1"]
+    assert [n for n in problem.resource_names if n.startswith("comm")] == [
+        "comm 0",
+        "comm 1",
+    ]
     pattern = simulated_pattern(iterations(modules=[module]))
     syncs = [
-        w.participants for device in pattern.devices for w in device.work if w.label.kind == "sync"
+        w.participants
+        for device in pattern.devices
+        for w in device.work
+        if w.label.kind == "sync"
     ]
     assert syncs == [(0, 1), (0, 1)]
 
 
 def test_pattern_of_split_backwards_with_an_optimizer() -> None:
     pattern = simulated_pattern(
-        iterations("1f1b", devices=1, microbatches=1, pipeline={"times": SPLIT, "optimizer": 2})
+        iterations(
+            "1f1b", devices=1, microbatches=1, pipeline={"times": SPLIT, "optimizer": 2}
+        )
     )
     (device,) = pattern.devices
     assert [(op.label, op.kind, op.start) for op in device.ops] == [
@@ -360,7 +421,8 @@ def test_pattern_of_two_pipes_tells_stages_and_pipes_apart() -> None:
         ("precondition:stage1.m", "precondition", 0),
     }
     assert [
-        (w.label.text, w.label.pipe, w.parts, w.length, w.participants) for w in first.work
+        (w.label.text, w.label.pipe, w.parts, w.length, w.participants)
+        for w in first.work
     ] == [
         ("cov_kron_A:stage0.m", 0, 1, 1, (0,)),
         ("cov_kron_B:stage0.m", 0, 1, 2, (0,)),
@@ -375,7 +437,9 @@ def test_pattern_of_two_pipes_tells_stages_and_pipes_apart() -> None:
         ("inv_kron_A:stage1.m", 0, 1, 3, (0,)),
         ("inv_kron_B:stage1.m", 0, 1, 1, (0,)),
     ]
-    assert [op.label for op in first.data_of(first.work[2].label)] == ["call_forward:up_pipe"]
+    assert [op.label for op in first.data_of(first.work[2].label)] == [
+        "call_forward:up_pipe"
+    ]
 
 
 def test_replicas_meet_with_the_holder_of_the_stage() -> None:
@@ -388,8 +452,14 @@ def test_replicas_meet_with_the_holder_of_the_stage() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (instance(), "pattern: expected a pipeline heuristic whose schedule is pinned, got a free"),
-        (iterations("1f2b"), 'pattern: unknown pipeline heuristic "1f2b"; did you mean "1f1b"'),
+        (
+            instance(),
+            "pattern: expected a pipeline heuristic whose schedule is pinned, got a free",
+        ),
+        (
+            iterations("1f2b"),
+            'pattern: unknown pipeline heuristic "1f2b"; did you mean "1f1b"',
+        ),
         (
             iterations("looped-bfs", pipeline={"placement": "vshape"}),
             "pattern: iterations need one stage per device and pipe",
@@ -439,4 +509,6 @@ def test_free_pipelines_beat_every_pinned_one(path: Path) -> None:
         _, bound = proved(repeated, fill_bubbles(repeated))
         assert value < bound
         compared += 1
-    assert compared == (1 if made.pipeline and made.pipeline.placement == "bidirectional" else 2)
+    assert compared == (
+        1 if made.pipeline and made.pipeline.placement == "bidirectional" else 2
+    )

@@ -16,7 +16,14 @@ from ppsolve.solver.kinds.kfac.placement import (
     absolute_starts,
     common_interval,
 )
-from tests.kinds.kfac.cases import NAMES, Timeline, expected, measured, pattern_of, unplaced_work
+from tests.kinds.kfac.cases import (
+    NAMES,
+    Timeline,
+    expected,
+    measured,
+    pattern_of,
+    unplaced_work,
+)
 
 FORWARD, BACKWARD = "call_forward", "call_backward"
 
@@ -28,7 +35,11 @@ def rows(plan: DevicePlan) -> list[list[Any]]:
 def kfac(pattern: RefreshPattern, device: int = 0) -> list[tuple[str, int, int, str]]:
     """Label, start, iteration and phase of the K-FAC work in list order."""
     plan = pipefisher(pattern)[device]
-    return [(e.label, e.start, e.iteration, e.phase) for e in plan.placed if e.work is not None]
+    return [
+        (e.label, e.start, e.iteration, e.phase)
+        for e in plan.placed
+        if e.work is not None
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,13 +54,17 @@ class TestPublished:
             assert plan.iterations == node["iterations"]
             assert round(plan.usage(pattern), 4) == node["usage_percent"]
             assert [len(group) for group in plan.labels()] == node["iteration_lengths"]
-            assert [list(rest) for rest in unplaced_work(plan, pattern)] == node["unplaced"]
+            assert [list(rest) for rest in unplaced_work(plan, pattern)] == node[
+                "unplaced"
+            ]
             assert pattern.period == node["pipeline_time"]
 
     def test_every_part_has_one_start(self, name: str) -> None:
         pattern = measured(name)
         for plan, device in zip(pipefisher(pattern), pattern.devices, strict=True):
-            parts = {(i, k) for i, work in enumerate(device.work) for k in range(work.parts)}
+            parts = {
+                (i, k) for i, work in enumerate(device.work) for k in range(work.parts)
+            }
             assert set(absolute_starts(plan, pattern)) == parts
 
     def test_common_interval_is_the_longest(self, name: str) -> None:
@@ -58,7 +73,9 @@ class TestPublished:
 
 
 class TestQuirks:
-    def test_a_hole_begins_after_the_latest_start_even_where_an_op_still_runs(self) -> None:
+    def test_a_hole_begins_after_the_latest_start_even_where_an_op_still_runs(
+        self,
+    ) -> None:
         pattern = pattern_of(
             {
                 FORWARD: [(0, 100)],
@@ -189,7 +206,11 @@ class TestQuirks:
             ("cov_kron_A:m", 600, 1, "unplaced"),
         ]
         assert unplaced_work(plan, pattern) == [("cov_kron_A:m", 1, 90)]
-        assert absolute_starts(plan, pattern) == {(0, 0): 300, (0, 1): 800, (0, 2): 1100}
+        assert absolute_starts(plan, pattern) == {
+            (0, 0): 300,
+            (0, 1): 800,
+            (0, 2): 1100,
+        }
 
     def test_ops_of_a_clock_that_runs_ahead_come_before_the_start_marker(self) -> None:
         pattern = pattern_of(
@@ -211,7 +232,9 @@ class TestQuirks:
         assert absolute_starts(plan, pattern) == {(0, 0): -30, (1, 0): 10}
 
     def test_forwards_come_before_backwards_that_start_at_the_same_time(self) -> None:
-        plan = pipefisher(pattern_of({BACKWARD: [(0, 0), (1, 9)], FORWARD: [(0, 0), (0, 1)]}))[0]
+        plan = pipefisher(
+            pattern_of({BACKWARD: [(0, 0), (1, 9)], FORWARD: [(0, 0), (0, 1)]})
+        )[0]
         assert plan.labels()[0][1:4] == [FORWARD, FORWARD, BACKWARD]
 
 
@@ -224,7 +247,9 @@ def test_a_sync_that_does_not_meet_ends_where_the_last_device_ends_it() -> None:
     lowered = lower_refresh(pattern, [2, 2])
     for second, last in ((0, []), (1, [14])):
         plans = [
-            DevicePlan(device, (Placed("sync_kron_A:m", 2, 4, iteration, "first", 0, 0),))
+            DevicePlan(
+                device, (Placed("sync_kron_A:m", 2, 4, iteration, "first", 0, 0),)
+            )
             for device, iteration in ((0, 0), (1, second))
         ]
         schedule, apart = scheduled(pattern, plans, lowered)

@@ -39,9 +39,18 @@ MODULES = [
         "input_bytes": 0.5 * sync,
         "error_bytes": 1,
     }
-    for stage, name, sync, replicas in [(0, "a", 0, None), (0, "b", 1, [1]), (2, "a", 2, [0, 3])]
+    for stage, name, sync, replicas in [
+        (0, "a", 0, None),
+        (0, "b", 1, [1]),
+        (2, "a", 2, [0, 3]),
+    ]
 ]
-MEMORY = {"capacity": 40, "activation": 1, "static": 1, "released_by_backward_weight": 0.5}
+MEMORY = {
+    "capacity": 40,
+    "activation": 1,
+    "static": 1,
+    "released_by_backward_weight": 0.5,
+}
 NIC = {"mode": "nic", "bytes": 1, "bandwidth": 1}
 PIPELINES: dict[str, dict[str, Any]] = {
     "fused": {"times": FUSED},
@@ -67,7 +76,10 @@ def problems() -> Iterator[tuple[str, Problem]]:
         if is_refresh(instance):
             pattern = pattern_of(instance)
             counts = [2 + device % 2 for device in range(len(pattern.devices))]
-            yield path.stem, lower_refresh(pattern, counts, weight_of=lambda _: 1).problem
+            yield (
+                path.stem,
+                lower_refresh(pattern, counts, weight_of=lambda _: 1).problem,
+            )
         elif instance.pattern == FREE_PIPELINE:
             yield path.stem, lower_cycle(instance)
     for name in NAMES:

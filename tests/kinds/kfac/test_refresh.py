@@ -52,12 +52,15 @@ def test_the_bound_of_a_rule_is_that_of_the_device_that_takes_most() -> None:
     task = task_of(narrow(1), narrow(1))
     task.find_bounds()
     task.results = [replace(result, by="work") for result in task.results]
-    task.results = [replace(task.results[0], lower=5), replace(task.results[1], lower=4)]
+    task.results = [
+        replace(task.results[0], lower=5),
+        replace(task.results[1], lower=4),
+    ]
     task.board = Board()
     task.report()
-    assert [(bound.name, bound.value) for bound in (*task.bounds, task.board.bound)] == [
-        ("work", 5)
-    ] * 2
+    assert [
+        (bound.name, bound.value) for bound in (*task.bounds, task.board.bound)
+    ] == [("work", 5)] * 2
 
 
 def test_one_iteration_fewer_is_tried_as_long_as_all_work_fits() -> None:

@@ -99,7 +99,9 @@ def test_starts_that_change_places_are_reported(every: int) -> None:
         starts = a["start"], b["start"]
         move(a, starts[1])
         move(b, starts[0])
-        is_wrong = broken_rules(task, {op["id"]: op["start"] for op in other["ops"]}, [2, 2])
+        is_wrong = broken_rules(
+            task, {op["id"]: op["start"] for op in other["ops"]}, [2, 2]
+        )
         assert bool(refused(other)) == bool(is_wrong), (a["id"], b["id"])
 
 
@@ -125,9 +127,32 @@ def test_rules_by_name(name: str, start: int, rule: str) -> None:
 
 
 CLAIMS: dict[str, list[Any]] = {
-    "value": [1, 3, 0, -1, 2.5, True, "2", [2], {}, float("nan"), float("inf"), 10**400],
+    "value": [
+        1,
+        3,
+        0,
+        -1,
+        2.5,
+        True,
+        "2",
+        [2],
+        {},
+        float("nan"),
+        float("inf"),
+        10**400,
+    ],
     "iterations": [1, 3, "2", True, [2], float("nan")],
-    "iterations_of": [[1, 2], [2], [2, 2, 2], [], "22", 2, [True, 2], [None, 2], {"0": 2}],
+    "iterations_of": [
+        [1, 2],
+        [2],
+        [2, 2, 2],
+        [],
+        "22",
+        2,
+        [True, 2],
+        [None, 2],
+        {"0": 2},
+    ],
     "bound": [1, 3, 99, "2", [2], {}, float("nan"), -(10**400)],
     "gap": [0.5, -0.1, "0", [], float("nan")],
     "bound_of": [[3, 2], [99, 99], "22", [None, 2], [2], 5],
@@ -141,7 +166,17 @@ CLAIMS: dict[str, list[Any]] = {
     "peak_saved_of": [[99, 99], "x"],
     "ages_of": [[{}, {}], 3, [{"inv_kron_A:m": 0, "inv_kron_B:m": 7}, {}]],
     "oldest_of": [[77, 77], "x", [None, None]],
-    "schedule": [None, 3, [], "x", {}, {"ops": 3}, {"ops": []}, {"ops": [None]}, {"ops": [{}]}],
+    "schedule": [
+        None,
+        3,
+        [],
+        "x",
+        {},
+        {"ops": 3},
+        {"ops": []},
+        {"ops": [None]},
+        {"ops": [{}]},
+    ],
 }
 
 
@@ -162,22 +197,43 @@ def test_labels_out_of_order_are_reported() -> None:
 
 def test_an_optimum_needs_a_bound() -> None:
     assert "objective" in refused({**document(), "bound": None, "gap": None})
-    assert "objective" in refused({**document(), "value": None, "bound": 1, "gap": None})
+    assert "objective" in refused(
+        {**document(), "value": None, "bound": 1, "gap": None}
+    )
     weaker = {**document(), "bound": 1, "gap": 0.5, "bound_of": [1, 1]}
     assert "objective" in refused(weaker)
     assert refused({**weaker, "status": "FEASIBLE"}) == set()
-    unbound = {**weaker, "status": "FEASIBLE", "bound": None, "gap": None, "bound_of": [99, 99]}
+    unbound = {
+        **weaker,
+        "status": "FEASIBLE",
+        "bound": None,
+        "gap": None,
+        "bound_of": [99, 99],
+    }
     assert "objective" in refused(unbound)
 
 
-@pytest.mark.parametrize("data", [None, 3, "x", [], {}, True, b"x", 1.5, [[]], {"ops": {}}])
+@pytest.mark.parametrize(
+    "data", [None, 3, "x", [], {}, True, b"x", 1.5, [[]], {"ops": {}}]
+)
 def test_what_is_no_document_is_refused(data: Any) -> None:
     with pytest.raises(InputError):
         ppsolve.check(small()[0], data)
 
 
 def test_rows_of_garbage_are_refused() -> None:
-    garbage = [None, 3, "x", [], {}, True, float("nan"), -1, 10**400, "0/call_forward#0@99999"]
+    garbage = [
+        None,
+        3,
+        "x",
+        [],
+        {},
+        True,
+        float("nan"),
+        -1,
+        10**400,
+        "0/call_forward#0@99999",
+    ]
     for key in ("id", "start", "end", "kind", "stage", "device", "microbatch"):
         for wrong in garbage:
             data = document()
@@ -196,7 +252,12 @@ def test_a_document_of_another_instance_is_refused() -> None:
 
 
 def test_an_iteration_number_out_of_reach_is_refused_at_once() -> None:
-    for name in ("0/call_forward#0@99999", "0/x@99999", "0/call_forward#9999999@1", "9/x@1"):
+    for name in (
+        "0/call_forward#0@99999",
+        "0/x@99999",
+        "0/call_forward#9999999@1",
+        "9/x@1",
+    ):
         with pytest.raises(InputError, match="unknown op"):
             ppsolve.check(small()[0], {"ops": [{"id": name, "start": 0}]})
 
@@ -217,7 +278,10 @@ def inversions(*lengths: int) -> dict[str, Any]:
 
 
 def since_1970(times: dict[str, Any]) -> dict[str, Any]:
-    return {key: [[a + 10**18, b + 10**18] for a, b in pairs] for key, pairs in times.items()}
+    return {
+        key: [[a + 10**18, b + 10**18] for a, b in pairs]
+        for key, pairs in times.items()
+    }
 
 
 VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] = [
@@ -244,13 +308,27 @@ VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] 
     ("a device without anything", [line(60, 60), {}], {}, [2, 1]),
     (
         "copies that overlap",
-        [NODE, {"call_forward": [[0, 10]], "call_backward": [[105, 115]], **inversions(60, 60)}],
+        [
+            NODE,
+            {
+                "call_forward": [[0, 10]],
+                "call_backward": [[105, 115]],
+                **inversions(60, 60),
+            },
+        ],
         {},
         [1, 2],
     ),
     (
         "the first iteration only",
-        [NODE, {"call_forward": [[-60, -50]], "call_backward": [[150, 160]], **inversions(70)}],
+        [
+            NODE,
+            {
+                "call_forward": [[-60, -50]],
+                "call_backward": [[150, 160]],
+                **inversions(70),
+            },
+        ],
         {},
         [1, 1],
     ),
@@ -270,15 +348,30 @@ VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] 
     ),
     (
         "room for one only",
-        [NODE, {"call_forward": [[0, 50]], "call_backward": [[150, 200]], **inversions(30, 30)}],
+        [
+            NODE,
+            {
+                "call_forward": [[0, 50]],
+                "call_backward": [[150, 200]],
+                **inversions(30, 30),
+            },
+        ],
         {},
         None,
     ),
     ("a clock far ahead", [NODE, line(60, 60, at=-5000)], {}, [1, 2]),
-    ("a clock far behind", [NODE, line(60, at=3000, **{"cov_kron_A:m0": [[0, 5]]})], {}, [1, 31]),
+    (
+        "a clock far behind",
+        [NODE, line(60, at=3000, **{"cov_kron_A:m0": [[0, 5]]})],
+        {},
+        [1, 31],
+    ),
     (
         "tags of syncs",
-        [line(**{"sync_kron_A:m": [[0, 5]]}), line(**{"sync_kron_A:m:up_pipe": [[0, 7]]})],
+        [
+            line(**{"sync_kron_A:m": [[0, 5]]}),
+            line(**{"sync_kron_A:m:up_pipe": [[0, 7]]}),
+        ],
         {"sync_groups": [[0, 1]]},
         [1, 1],
     ),
@@ -293,7 +386,10 @@ VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] 
     ),
     (
         "uneven syncs",
-        [line(**{"sync_kron_A:m": [[0, 5], [5, 30]]}), line(**{"sync_kron_A:m": [[0, 7]]})],
+        [
+            line(**{"sync_kron_A:m": [[0, 5], [5, 30]]}),
+            line(**{"sync_kron_A:m": [[0, 7]]}),
+        ],
         {"sync_groups": [[0, 1]]},
         [1, 1],
     ),
@@ -306,7 +402,13 @@ VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] 
     ("one label twice", [{**NODE, "inv_kron_A:m": [[0, 60], [0, 60]]}], {}, [2]),
     (
         "names that look like copies",
-        [{**NODE, "inv_kron_A:m@3": [[0, 30]], "inv_kron_A:call_forward#0@7": [[0, 3]]}],
+        [
+            {
+                **NODE,
+                "inv_kron_A:m@3": [[0, 30]],
+                "inv_kron_A:call_forward#0@7": [[0, 3]],
+            }
+        ],
         {},
         [1],
     ),
@@ -321,7 +423,9 @@ VALID: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[int] | None]] 
 
 
 @pytest.mark.parametrize(
-    ("lines", "fields", "fewest"), [case[1:] for case in VALID], ids=[c[0] for c in VALID]
+    ("lines", "fields", "fewest"),
+    [case[1:] for case in VALID],
+    ids=[c[0] for c in VALID],
 )
 def test_odd_but_valid_timelines(
     lines: list[dict[str, Any]], fields: dict[str, Any], fewest: list[int] | None
@@ -373,7 +477,9 @@ def test_very_long_times_with_a_common_tick() -> None:
 
 def test_saved_memory_feasible_tight_and_not_at_all() -> None:
     busy = {**PIPE, "cov_kron_A:m": [[0, 10]], "cov_kron_B:m": [[0, 10]]}
-    found = [optimum([busy], saved={"capacity": capacity})[1] for capacity in (4, 2, 1, 0.5)]
+    found = [
+        optimum([busy], saved={"capacity": capacity})[1] for capacity in (4, 2, 1, 0.5)
+    ]
     assert [result.status.value for result in found] == ["OPTIMAL"] * 3 + ["INFEASIBLE"]
     assert [result.peak_saved_of for result in found[2:3]] == [[1.0]]
     assert "capacity" in str(found[3].reason)
@@ -404,7 +510,11 @@ def test_saved_memory_feasible_tight_and_not_at_all() -> None:
             {},
             "got 1 on device 0",
         ),
-        ([NODE, line(at=3_000_000, **{"cov_kron_B:m": [[0, 5]]})], {}, "10000 pipeline times"),
+        (
+            [NODE, line(at=3_000_000, **{"cov_kron_B:m": [[0, 5]]})],
+            {},
+            "10000 pipeline times",
+        ),
     ],
 )
 def test_wrong_timelines_are_refused(
@@ -415,7 +525,12 @@ def test_wrong_timelines_are_refused(
 
 
 def test_parity_needs_no_backward_for_every_forward() -> None:
-    odd = {**PIPE, "call_backward": [[90, 100]], "cov_kron_A:m": [[0, 4]], "cov_kron_B:m": [[0, 4]]}
+    odd = {
+        **PIPE,
+        "call_backward": [[90, 100]],
+        "cov_kron_A:m": [[0, 4]],
+        "cov_kron_B:m": [[0, 4]],
+    }
     made = KfacInstance.parse({"time_unit": "ns", "timelines": [odd]})
     assert ppsolve.simulate(made, "pipefisher").schedule is not None
     with pytest.raises(InputError):
@@ -427,7 +542,8 @@ def test_the_same_answer_twice() -> None:
     for _ in range(6):
         made = KfacInstance.parse({"time_unit": "ns", "timelines": [timeline(rng, 6)]})
         texts = [
-            ppsolve.optimize(made, deterministic=True, time_limit=5).model_dump() for _ in range(2)
+            ppsolve.optimize(made, deterministic=True, time_limit=5).model_dump()
+            for _ in range(2)
         ]
         timed = {"wall_seconds": 0, "steps": ()}
         assert texts[0] | timed == texts[1] | timed

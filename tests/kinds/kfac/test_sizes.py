@@ -24,7 +24,13 @@ from ppsolve.solver.run.solve_run import SolveRun
 from tests.kinds.kfac.cases import Timeline, pattern_of
 from tests.kinds.kfac.described_instances import described_instance
 
-MODULE = {"name": "m", "curvature_a": 1, "curvature_b": 1, "inverse_a": 1, "inverse_b": 1}
+MODULE = {
+    "name": "m",
+    "curvature_a": 1,
+    "curvature_b": 1,
+    "inverse_a": 1,
+    "inverse_b": 1,
+}
 
 
 def narrow(modules: int, *, skew: int = 0) -> Timeline:
@@ -53,7 +59,9 @@ def test_a_bound_that_doubles_its_steps_finds_the_first_number_not_refuted(modul
     pattern = pattern_of(narrow(modules))
     found = iterations_bound(pattern, [0])
     climb = bounds._Climb(pattern, [0], found.value, Clock(), 150_000)
-    refuted = [climb._refuted(count)[0] is not None for count in range(1, found.value + 1)]
+    refuted = [
+        climb._refuted(count)[0] is not None for count in range(1, found.value + 1)
+    ]
     assert refuted == [True] * (found.value - 1) + [False]
 
 
@@ -68,7 +76,9 @@ def test_a_heuristic_that_needs_too_many_ops_fails_with_their_number(name, monke
     monkeypatch.setattr(unrolling, "MAX_UNROLLED", 15)
     task = task_of(narrow(2))
     task.find_bounds()
-    heuristic = next(h for h in task.kind.heuristics_of(task.instance) if h.name == name)
+    heuristic = next(
+        h for h in task.kind.heuristics_of(task.instance) if h.name == name
+    )
     task.run_heuristic(heuristic)
     outcome = task.outcomes[name]
     # 6 K-FAC ops leave room for 9 pinned ones: two iterations of 4.
@@ -89,13 +99,17 @@ def test_a_plan_of_all_devices_that_has_too_many_ops_fails_too(monkeypatch):
 
 
 def test_an_exact_model_with_too_many_places_is_not_built(monkeypatch):
-    small = partial(exact.ComponentSearch, params=exact.RefreshSearchParams(max_places=10))
+    small = partial(
+        exact.ComponentSearch, params=exact.RefreshSearchParams(max_places=10)
+    )
     monkeypatch.setattr(exact, "ComponentSearch", small)
     task = task_of(narrow(2), tie_break="none")
     result = SolveRun(task, [CAUSAL], Options(time_limit=5)).execute()
     assert result.value == 6
     assert result.stop_reason is StopReason.TOO_LARGE
-    component = exact.ComponentSearch(task.pattern, [0], task.instance.tie_break, task.budget)
+    component = exact.ComponentSearch(
+        task.pattern, [0], task.instance.tie_break, task.budget
+    )
     # 6 ops, one bubble in each iteration.
     assert [component.is_too_large(count) for count in (1, 2)] == [False, True]
 
@@ -121,20 +135,29 @@ def test_the_ops_of_an_iteration_are_gone_through_as_often_for_any_number_of_dev
     looks: list[str] = []
     kind_mask = Problem.kind_mask
     monkeypatch.setattr(
-        Problem, "kind_mask", lambda self, *names: looks.append("") or kind_mask(self, *names)
+        Problem,
+        "kind_mask",
+        lambda self, *names: looks.append("") or kind_mask(self, *names),
     )
 
     def looks_of(devices: int) -> int:
         looks.clear()
         pattern = "chimera" if shape == "bidirectional" else "1f1b"
         of_pipeline = {"placement": shape, "allreduce": 1, "optimizer": 1}
-        lower(described_instance(MODULE, devices, 4, None, of_pipeline, pattern=pattern))
+        lower(
+            described_instance(MODULE, devices, 4, None, of_pipeline, pattern=pattern)
+        )
         return len(looks)
 
     assert looks_of(8) == looks_of(4) > 0
 
 
 def task_of(*timelines: Timeline, **fields: Any) -> Any:
-    data = {"name": "narrow", "kind": "kfac", "time_unit": "ns", "timelines": list(timelines)}
+    data = {
+        "name": "narrow",
+        "kind": "kfac",
+        "time_unit": "ns",
+        "timelines": list(timelines),
+    }
     instance = KfacInstance.parse({**data, **fields})
     return kind_of(instance).task(instance)

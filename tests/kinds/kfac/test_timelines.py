@@ -20,7 +20,10 @@ def test_only_the_last_of_several_profiled_steps_counts() -> None:
     )
     (device,) = pattern.devices
     assert pattern.period * pattern.scale.tick == 55
-    spans = [(op.start * pattern.scale.tick, op.end * pattern.scale.tick) for op in device.ops]
+    spans = [
+        (op.start * pattern.scale.tick, op.end * pattern.scale.tick)
+        for op in device.ops
+    ]
     assert spans == [(0, 10), (15, 25), (40, 55)]
     assert [work.length * pattern.scale.tick for work in device.work] == [7]
 
@@ -33,7 +36,11 @@ def test_work_of_one_label_is_numbered() -> None:
             "inv_kron_A:m": [(10, 12), (12, 15), (15, 19)],
         }
     ).devices
-    assert [(work.number, work.length) for work in device.work] == [(0, 2), (1, 3), (2, 4)]
+    assert [(work.number, work.length) for work in device.work] == [
+        (0, 2),
+        (1, 3),
+        (2, 4),
+    ]
 
 
 def test_times_without_a_common_tick_are_refused() -> None:

@@ -106,11 +106,17 @@ class Graph:
             self._run(order[:at], order[at], start, end)
         return Timed(tuple(start), tuple(end))
 
-    def _run(self, done: Order, node: int, start: list[Fraction], end: list[Fraction]) -> None:
+    def _run(
+        self, done: Order, node: int, start: list[Fraction], end: list[Fraction]
+    ) -> None:
         """Time a node after those done: a kernel or wait holds the compute stream."""
         comm = self.kind[node] == "comm"
         launched = [end[i] for i in done if self.kind[i] != "comm"]
-        same = [end[i] for i in done if comm and self.kind[i] == "comm" and self._meet(i, node)]
+        same = [
+            end[i]
+            for i in done
+            if comm and self.kind[i] == "comm" and self._meet(i, node)
+        ]
         data = [end[i] for i in self.deps[node]]
         clock = max(launched, default=Fraction(0))
         ready = max([clock, *same, *data])
@@ -134,7 +140,9 @@ class Graph:
 
     def flights_fit(self, order: Order) -> bool:
         found = self.in_flight(order)
-        return all((cap := self.cap_of(g)) is None or n <= cap for g, n in found.items())
+        return all(
+            (cap := self.cap_of(g)) is None or n <= cap for g, n in found.items()
+        )
 
     def held(self, timed: Timed) -> list[tuple[Fraction, Fraction, Fraction]]:
         """Return the outputs as (from, until, bytes), those held for no time left out."""
@@ -149,7 +157,9 @@ class Graph:
         """Return (time, bytes held from then on) at each time at which an output comes or goes."""
         held = self.held(timed)
         times = sorted({time for first, last, _ in held for time in (first, last)})
-        return [(t, sum((b for a, z, b in held if a <= t < z), Fraction(0))) for t in times]
+        return [
+            (t, sum((b for a, z, b in held if a <= t < z), Fraction(0))) for t in times
+        ]
 
     def peak(self, timed: Timed) -> Fraction:
         return max((amount for _, amount in self.curve(timed)), default=Fraction(0))
@@ -175,7 +185,9 @@ class Graph:
 
     def orders(self) -> Iterator[Order]:
         """Yield every valid order, caps left aside: the plain definition, for small graphs."""
-        yield from (order for order in permutations(range(self.size)) if self.is_valid(order))
+        yield from (
+            order for order in permutations(range(self.size)) if self.is_valid(order)
+        )
 
 
 @dataclass(frozen=True)
@@ -233,15 +245,21 @@ class Search:
     def _bytes_may_fit(self, order: Order) -> bool:
         """Count outputs as held until the ends known so far, and until now while a use is left."""
         graph, done = self.graph, set(order)
-        clock = max((self.end[i] for i in order if graph.kind[i] != "comm"), default=Fraction(0))
+        clock = max(
+            (self.end[i] for i in order if graph.kind[i] != "comm"), default=Fraction(0)
+        )
         end = list(self.end)
         for i in set(range(graph.size)) - done:
             end[i] = max([clock, *(end[d] for d in graph.deps[i] if d in done)])
         known = [i for i in order if graph.bytes[i] and graph.uses[i]]
-        spans = [(self.start[i], max(end[u] for u in graph.uses[i]), graph.bytes[i]) for i in known]
+        spans = [
+            (self.start[i], max(end[u] for u in graph.uses[i]), graph.bytes[i])
+            for i in known
+        ]
         limit = (graph.byte_cap or 0) * (1 + Fraction(1, 10**9))
         return all(
-            sum((b for a, z, b in spans if a <= t < z), Fraction(0)) <= limit for t, _, _ in spans
+            sum((b for a, z, b in spans if a <= t < z), Fraction(0)) <= limit
+            for t, _, _ in spans
         )
 
 
@@ -259,8 +277,14 @@ def random_document(rng: random.Random, most: int = 9, least: int = 2) -> Docume
     unwaited: list[str] = []
     while len(nodes) + len(unwaited) < size:
         room = size - len(nodes) - len(unwaited)
-        kinds = ["compute"] * 3 + ["comm"] * (3 if room > 1 else 0) + ["wait"] * 3 * bool(unwaited)
-        nodes.append(_node(rng, rng.choice(kinds), nodes, unwaited, (groups, zero, unit)))
+        kinds = (
+            ["compute"] * 3
+            + ["comm"] * (3 if room > 1 else 0)
+            + ["wait"] * 3 * bool(unwaited)
+        )
+        nodes.append(
+            _node(rng, rng.choice(kinds), nodes, unwaited, (groups, zero, unit))
+        )
     while unwaited:
         nodes.append(_node(rng, "wait", nodes, unwaited, (groups, zero, unit)))
     return {
@@ -283,10 +307,16 @@ def _node(
     name = f"{next(letter for letter in KINDS if KINDS[letter] == kind)}{len(nodes)}"
     waits = [node["name"] for node in nodes if node["kind"] == "wait"]
     usable = [node["name"] for node in nodes if node["kind"] == "compute"] + 2 * waits
-    deps = sorted({rng.choice(usable) for _ in range(rng.choice([0, 1, 1, 2, 3])) if usable})
+    deps = sorted(
+        {rng.choice(usable) for _ in range(rng.choice([0, 1, 1, 2, 3])) if usable}
+    )
     if kind == "wait":
         awaited = unwaited.pop(rng.randrange(len(unwaited)))
-        return {"name": name, "kind": kind, "deps": [awaited, *deps[: rng.random() < 0.25]]}
+        return {
+            "name": name,
+            "kind": kind,
+            "deps": [awaited, *deps[: rng.random() < 0.25]],
+        }
     length = 0 if rng.random() < zero else rng.randint(1, 9) * unit
     node = {"name": name, "kind": kind, "duration": round(length, 6), "deps": deps}
     node["bytes"] = rng.choice([0, 1, 2, 3, 5, 0.5])
@@ -324,9 +354,15 @@ def with_buffers(rng: random.Random, document: Document) -> Document:
             node["after"] = [graph.names[rng.randrange(place)]]
     buffers: list[Document] = []
     for place in range(-rng.randint(0, 2), graph.size):
-        users = [graph.names[i] for i in range(max(place, 0), graph.size) if rng.random() < 0.25]
+        users = [
+            graph.names[i]
+            for i in range(max(place, 0), graph.size)
+            if rng.random() < 0.25
+        ]
         if place >= 0:
-            users = [graph.names[i] for i in range(graph.size) if place in graph.deps[i]] or users
+            users = [
+                graph.names[i] for i in range(graph.size) if place in graph.deps[i]
+            ] or users
         one: Document = {"bytes": rng.choice([0, 1, 2, 3, 5, 0.5]), "users": users}
         one |= {"producer": graph.names[place]} if place >= 0 else {}
         buffers.append({**one, "kept": rng.random() < 0.2})
@@ -341,7 +377,11 @@ def alike(rng: random.Random) -> Document:
     copies = rng.choice([2, 2, 3])
     part = random_document(rng, most=9 // copies)["nodes"]
     room = 9 - copies * len(part)
-    more = random_document(rng, most=room)["nodes"] if room > 1 and rng.random() < 0.5 else []
+    more = (
+        random_document(rng, most=room)["nodes"]
+        if room > 1 and rng.random() < 0.5
+        else []
+    )
     parts = [[_tagged(node, f"_{copy}") for node in part] for copy in range(copies)]
     parts.append([_tagged(node, "_more") for node in more])
     nodes = []
@@ -352,7 +392,11 @@ def alike(rng: random.Random) -> Document:
 
 
 def _tagged(node: Document, tag: str) -> Document:
-    return {**node, "name": node["name"] + tag, "deps": [dep + tag for dep in node["deps"]]}
+    return {
+        **node,
+        "name": node["name"] + tag,
+        "deps": [dep + tag for dep in node["deps"]],
+    }
 
 
 def program(*nodes: str, **fields: Any) -> Document:

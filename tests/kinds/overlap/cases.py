@@ -12,7 +12,9 @@ from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from tests.paths import DATA
 
 FOLDER = DATA / "overlap"
-NAMES = sorted(path.name.removesuffix(".expected.json") for path in FOLDER.glob("*.expected.json"))
+NAMES = sorted(
+    path.name.removesuffix(".expected.json") for path in FOLDER.glob("*.expected.json")
+)
 NAMINGS = ("given_names", "buf_names")
 
 HEURISTICS = {
@@ -45,14 +47,20 @@ def case(name: str, naming: str = "given_names") -> Case:
     expected = json.loads((FOLDER / f"{name}.expected.json").read_text())
     instance = program(*data["nodes"], time_unit=data["unit"])
     given = [node["name"] for node in data["nodes"]]
-    return Case(renamed(instance) if naming == "buf_names" else instance, given, expected[naming])
+    return Case(
+        renamed(instance) if naming == "buf_names" else instance,
+        given,
+        expected[naming],
+    )
 
 
 def program(*nodes: dict[str, Any], **fields: Any) -> OverlapInstance:
     return OverlapInstance.parse({"kind": "overlap", "nodes": list(nodes), **fields})
 
 
-def renamed(instance: OverlapInstance, names: list[str] | None = None) -> OverlapInstance:
+def renamed(
+    instance: OverlapInstance, names: list[str] | None = None
+) -> OverlapInstance:
     """Return the same graph under other names, ``buf<place>`` unless given."""
     fresh = names or [f"buf{place}" for place in range(len(instance.nodes))]
     data = instance.model_dump(mode="json", exclude_none=True)
@@ -72,13 +80,26 @@ def programs(draw: st.DrawFn, most: int = 14, **fields: Any) -> OverlapInstance:
     nodes: list[dict[str, Any]] = []
     unwaited: list[str] = []
     for place in range(draw(st.integers(0, most))):
-        kind = draw(st.sampled_from(["compute", "comm", *["wait"] * (2 if unwaited else 0)]))
+        kind = draw(
+            st.sampled_from(["compute", "comm", *["wait"] * (2 if unwaited else 0)])
+        )
         usable = [node["name"] for node in nodes if node["kind"] != "comm"]
-        deps = draw(st.lists(st.sampled_from(usable), max_size=3, unique=True)) if usable else []
-        node = {"name": f"{draw(st.sampled_from('zma'))}{place}", "kind": kind, "deps": deps}
+        deps = (
+            draw(st.lists(st.sampled_from(usable), max_size=3, unique=True))
+            if usable
+            else []
+        )
+        node = {
+            "name": f"{draw(st.sampled_from('zma'))}{place}",
+            "kind": kind,
+            "deps": deps,
+        }
         if kind == "wait":
             extra = deps[: draw(st.sampled_from([0, 0, 1]))]
-            node["deps"] = [unwaited.pop(draw(st.integers(0, len(unwaited) - 1))), *extra]
+            node["deps"] = [
+                unwaited.pop(draw(st.integers(0, len(unwaited) - 1))),
+                *extra,
+            ]
         else:
             node["duration"] = draw(st.integers(0, 9))
             node["bytes"] = draw(st.integers(0, 4))
@@ -86,6 +107,8 @@ def programs(draw: st.DrawFn, most: int = 14, **fields: Any) -> OverlapInstance:
             node["group"] = draw(st.sampled_from("abc"))
             unwaited.append(node["name"])
         nodes.append(node)
-    nodes += [{"name": f"w_{comm}", "kind": "wait", "deps": [comm]} for comm in unwaited]
+    nodes += [
+        {"name": f"w_{comm}", "kind": "wait", "deps": [comm]} for comm in unwaited
+    ]
     order = draw(st.sampled_from(["frozen", "free"]))
     return program(*nodes, **{"collective_order": order, **fields})

@@ -103,13 +103,17 @@ def plain_raise(instance: OverlapInstance) -> list[str] | None:
     return None if len(held) > 1 else [*held, *reversed(backwards)]
 
 
-def plain_list(instance: OverlapInstance, *, raises: bool, sinks: bool, fills: bool) -> list[str]:
+def plain_list(
+    instance: OverlapInstance, *, raises: bool, sinks: bool, fills: bool
+) -> list[str]:
     plain = Plain(instance)
     done: list[str] = []
 
     def key(name: str) -> tuple[float, int, int]:
         leads = (
-            k for k, comm in enumerate(plain.comms) if name == comm or name in plain.above[comm]
+            k
+            for k, comm in enumerate(plain.comms)
+            if name == comm or name in plain.above[comm]
         )
         first = next(leads, float("inf")) if raises else float("inf")
         return first, int(sinks and plain.kind[name] == "wait"), plain.names.index(name)

@@ -23,7 +23,9 @@ class Rules:
         self.is_frozen = document.get("collective_order", "frozen") == "frozen"
         graph = self.graph
         self.length = dict(zip(graph.names, graph.length, strict=True))
-        self.launched = [c for c in graph.comms if graph.cap_of(graph.group[c]) is not None]
+        self.launched = [
+            c for c in graph.comms if graph.cap_of(graph.group[c]) is not None
+        ]
         self.length |= dict.fromkeys(
             (f"launch:{graph.names[c]}" for c in self.launched), Fraction()
         )
@@ -42,24 +44,34 @@ class Rules:
         waits = {wait for wait, comm in self.graph.awaited.items() if comm == node}
         users = self.graph.uses[node] - {node}
         if users - waits:
-            users -= {wait for wait in waits if any(wait in self.graph.deps[u] for u in users)}
-        return {u for u in users if not any(u in self.graph.deps[v] for v in users)} or {node}
+            users -= {
+                wait for wait in waits if any(wait in self.graph.deps[u] for u in users)
+            }
+        return {
+            u for u in users if not any(u in self.graph.deps[v] for v in users)
+        } or {node}
 
     def broken(self, starts: Mapping[str, Fraction]) -> set[str]:
         """Return the rules that starts break, one for each op of the program."""
         assert starts.keys() == self.length.keys()
-        span = {name: (start, start + self.length[name]) for name, start in starts.items()}
+        span = {
+            name: (start, start + self.length[name]) for name, start in starts.items()
+        }
         checks = {
             "start": any(start < 0 for start in starts.values()),
             "precedence": any(span[b][0] < span[a][1] for a, b in self._precedences()),
-            "overlap": any(_clash(span, ops, points) for ops, points in self._streams()),
+            "overlap": any(
+                _clash(span, ops, points) for ops, points in self._streams()
+            ),
             "memory": not (self._flights_fit(span) and self._bytes_fit(span)),
         }
         return {rule for rule, is_broken in checks.items() if is_broken}
 
     def _precedences(self) -> Iterator[tuple[str, str]]:
         graph, names = self.graph, self.graph.names
-        yield from ((names[d], names[i]) for i in range(graph.size) for d in graph.deps[i])
+        yield from (
+            (names[d], names[i]) for i in range(graph.size) for d in graph.deps[i]
+        )
         for comm in self.launched:
             launch = f"launch:{names[comm]}"
             yield launch, names[comm]
@@ -68,7 +80,10 @@ class Rules:
             own = [c for c in graph.comms if graph.group[c] == group]
             yield from ((names[a], names[b]) for a, b in pairwise(own))
             if set(own) <= set(self.launched):
-                yield from ((f"launch:{names[a]}", f"launch:{names[b]}") for a, b in pairwise(own))
+                yield from (
+                    (f"launch:{names[a]}", f"launch:{names[b]}")
+                    for a, b in pairwise(own)
+                )
         for node in self.released:
             yield from ((names[u], f"release:{names[node]}") for u in self.last[node])
 
@@ -101,7 +116,9 @@ class Rules:
             own = [c for c in self.launched if graph.group[c] == group]
             begin = [span[f"launch:{graph.names[c]}"][0] for c in own]
             end = [span[graph.names[wait_of[c]]][1] for c in own]
-            counts = [sum(b <= t for b in begin) - sum(e <= t for e in end) for t in begin]
+            counts = [
+                sum(b <= t for b in begin) - sum(e <= t for e in end) for t in begin
+            ]
             if max(counts) > (graph.cap_of(group) or 0):
                 return False
         return True
@@ -119,7 +136,8 @@ class Rules:
                 end = max(span[user][1] for user in self._names(list(self.last[node])))
             held.append((span[name][0], end, amount))
         most = max(
-            sum(b for begin, _, b in held if begin <= t) - sum(b for _, end, b in held if end <= t)
+            sum(b for begin, _, b in held if begin <= t)
+            - sum(b for _, end, b in held if end <= t)
             for t, _, _ in held
         )
         return most <= graph.byte_cap * (1 + Fraction(1, 10**9))

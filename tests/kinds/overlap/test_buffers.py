@@ -95,7 +95,11 @@ def test_the_least_peak_counts_buffers() -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown": ({"bytes": 1, "users": ["kk"]}, "buffers[0]", 'unknown node "kk"'),
-    "early": ({"bytes": 1, "producer": "u", "users": ["k"]}, "buffers[0]", "before the producer"),
+    "early": (
+        {"bytes": 1, "producer": "u", "users": ["k"]},
+        "buffers[0]",
+        "before the producer",
+    ),
 }
 
 

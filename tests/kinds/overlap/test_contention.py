@@ -41,7 +41,10 @@ class Fluid:
                 None,
                 self.nodes[comm].get("collective"),
             }:
-                one, other = rule.get("kernel_factor", 1), rule.get("collective_factor", 1)
+                one, other = (
+                    rule.get("kernel_factor", 1),
+                    rule.get("collective_factor", 1),
+                )
                 found.append((exact(one), exact(other)))
         return max(one for one, _ in found), max(other for _, other in found)
 
@@ -79,7 +82,10 @@ class Fluid:
         others = [n for n in others if self.graph.kind[n] != "wait"]
         if self.graph.kind[node] == "wait":
             return Fraction(1)
-        pairs = [self.factors(n, node)[1] if is_comm else self.factors(node, n)[0] for n in others]
+        pairs = [
+            self.factors(n, node)[1] if is_comm else self.factors(node, n)[0]
+            for n in others
+        ]
         return max(pairs, default=Fraction(1))
 
 
@@ -180,9 +186,13 @@ def test_an_order_that_keeps_its_cap_alone_only_is_none() -> None:
         {"name": "k2", "kind": "compute", "duration": 0, "bytes": 3},
         {"name": "w", "kind": "wait", "deps": ["c0", "k2"]},
     ]
-    alone = ppsolve.optimize(program(*nodes, max_live_bytes=3.5), time_limit=10, workers=1)
+    alone = ppsolve.optimize(
+        program(*nodes, max_live_bytes=3.5), time_limit=10, workers=1
+    )
     assert (alone.status, alone.value) == (Status.OPTIMAL, 3)
-    slowed = program(*nodes, max_live_bytes=3.5, contention=[{"collective_factor": 1.3}])
+    slowed = program(
+        *nodes, max_live_bytes=3.5, contention=[{"collective_factor": 1.3}]
+    )
     result = ppsolve.optimize(slowed, time_limit=10, workers=1)
     assert result.status is Status.INFEASIBLE
 
@@ -226,10 +236,14 @@ def test_moves_improve_larger_programs() -> None:
                 "deps": [f"w{layer}"],
             },
         ]
-    instance = program(*nodes, contention=[{"kernel_factor": 1.4, "collective_factor": 1.1}])
+    instance = program(
+        *nodes, contention=[{"kernel_factor": 1.4, "collective_factor": 1.1}]
+    )
     found: Any = ppsolve.optimize(instance, time_limit=1, workers=1)
     assert found.status in {Status.OPTIMAL, Status.FEASIBLE}
-    least = min(entry.makespan for entry in found.heuristics if entry.makespan is not None)
+    least = min(
+        entry.makespan for entry in found.heuristics if entry.makespan is not None
+    )
     assert found.bound <= found.value <= least
     assert not ppsolve.check(instance, found)
 

@@ -15,7 +15,11 @@ from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.overlap import lowering as overlap_lowering
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
-from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult, ProgramFigures
+from ppsolve.models.kinds.overlap.result import (
+    OverlapEntry,
+    OverlapResult,
+    ProgramFigures,
+)
 from ppsolve.solver.api.registry import all_heuristics
 from tests.kinds.overlap.bruteforce import (
     Document,
@@ -35,7 +39,9 @@ EXACT_ONLY = ["original"]
 """One weak heuristic, so that the exact search has to find the answer."""
 
 
-def solve(document: Document, *, time_limit: float = 30, **options: Any) -> OverlapResult:
+def solve(
+    document: Document, *, time_limit: float = 30, **options: Any
+) -> OverlapResult:
     """Solve a program; no value that the run told of is below the one of its result."""
     instance, told = OverlapInstance.parse(document), []
     result = ppsolve.optimize(
@@ -55,7 +61,9 @@ def numbered(graph: Graph, names: list[str]) -> Order:
     return tuple(graph.names.index(name) for name in names)
 
 
-def assert_figures(graph: Graph, order: Order, timed: Timed, given: ProgramFigures) -> None:
+def assert_figures(
+    graph: Graph, order: Order, timed: Timed, given: ProgramFigures
+) -> None:
     waits = sum((timed.end[w] - timed.start[w] for w in graph.awaited), Fraction(0))
     assert near(given.exposed_wait, waits)
     assert near(given.peak_live_bytes, graph.peak(timed))
@@ -106,11 +114,15 @@ def assert_entry(graph: Graph, entry: OverlapEntry) -> None:
     assert near(entry.makespan, timed.makespan)
     assert_figures(graph, order, timed, entry)
     fits = graph.flights_fit(order) and graph.bytes_fit(timed)
-    assert entry.status is (HeuristicStatus.FEASIBLE if fits else HeuristicStatus.INFEASIBLE)
+    assert entry.status is (
+        HeuristicStatus.FEASIBLE if fits else HeuristicStatus.INFEASIBLE
+    )
     assert fits or entry.reason
 
 
-def assert_sound(document: Document, result: OverlapResult, best: Fraction | None) -> None:
+def assert_sound(
+    document: Document, result: OverlapResult, best: Fraction | None
+) -> None:
     """Whatever was found: no value below the optimum, no bound above it, no entry that lies."""
     graph = Graph(document)
     if result.schedule is not None:
@@ -125,7 +137,9 @@ def assert_sound(document: Document, result: OverlapResult, best: Fraction | Non
         assert_entry(graph, entry)
 
 
-def documents(seed: int, *, capped: bool) -> Iterator[tuple[Document, list[str] | None]]:
+def documents(
+    seed: int, *, capped: bool
+) -> Iterator[tuple[Document, list[str] | None]]:
     """Yield random programs, every other one for the exact search alone."""
     rng = random.Random(seed)
     for number in range(BATCH):
@@ -151,12 +165,16 @@ def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
         result = solve(document, heuristics=heuristics)
         assert_sound(document, result, best)
         # A schedule with idle time may be shorter than every program order: then all are tried.
-        assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL), document
+        assert result.status is (
+            Status.INFEASIBLE if best is None else Status.OPTIMAL
+        ), document
         assert best is None or near(result.value, best), document
 
 
 @pytest.mark.parametrize("seed", first(1, [1, 2, 0, 3]))
-def test_alike_parts_do_not_change_the_optimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alike_parts_do_not_change_the_optimum(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
     for number in range(12):
         document = alike(rng)
@@ -199,7 +217,9 @@ def test_the_least_peak_of_live_bytes_at_the_least_makespan(seed: int) -> None:
         assert near(result.least_peak_bytes, peak)
 
 
-def tampered(rng: random.Random, document: Document, claim: Document) -> Iterator[Document]:
+def tampered(
+    rng: random.Random, document: Document, claim: Document
+) -> Iterator[Document]:
     """Yield copies of a result with one claim made wrong."""
     graph = Graph(document)
     timed = graph.replay(numbered(graph, claim["order"]))
@@ -212,13 +232,23 @@ def tampered(rng: random.Random, document: Document, claim: Document) -> Iterato
         if not fits or graph.replay(swapped).makespan != timed.makespan:
             yield {**claim, "order": order}
     first, *rest = claim["order"]
-    for wrong in (rest, [first, first, *rest], [first, *rest[:-1], first], ["?", *rest], ["k"]):
+    for wrong in (
+        rest,
+        [first, first, *rest],
+        [first, *rest[:-1], first],
+        ["?", *rest],
+        ["k"],
+    ):
         yield {**claim, "order": wrong}
     for key in ("makespan", "value"):
         yield {**claim, key: claim[key] + 1}
     for place, row in enumerate(claim["schedule"]["ops"]):
         rows = list(claim["schedule"]["ops"])
-        rows[place] = {**row, "start": claim["makespan"] + 1, "end": claim["makespan"] + 1}
+        rows[place] = {
+            **row,
+            "start": claim["makespan"] + 1,
+            "end": claim["makespan"] + 1,
+        }
         yield {**claim, "schedule": {**claim["schedule"], "ops": rows}}
 
 
@@ -250,7 +280,9 @@ def test_an_order_of_nonsense_is_refused(order: Any) -> None:
         ppsolve.check(OverlapInstance.parse(document), {**claim, "order": order})
 
 
-@pytest.mark.parametrize("given", [None, 3, "x", [], {}, {"schedule": {}}, {"order": ["k0"]}])
+@pytest.mark.parametrize(
+    "given", [None, 3, "x", [], {}, {"schedule": {}}, {"order": ["k0"]}]
+)
 def test_a_document_without_a_schedule_is_refused(given: Any) -> None:
     with pytest.raises(InputError):
         ppsolve.check(OverlapInstance.parse(program("k0 1")), given)
@@ -342,7 +374,9 @@ def test_the_plain_definition_agrees_with_the_search() -> None:
         graph = Graph(document)
         allowed = [order for order in graph.orders() if graph.flights_fit(order)]
         timed = [graph.replay(order) for order in allowed]
-        best = min((one.makespan for one in timed if graph.bytes_fit(one)), default=None)
+        best = min(
+            (one.makespan for one in timed if graph.bytes_fit(one)), default=None
+        )
         assert optimum(document).makespan == best
 
 
@@ -369,13 +403,16 @@ def test_deterministic_runs_agree() -> None:
         document = with_caps(rng, document) if number % 2 else document
         instance = OverlapInstance.parse(document)
         one, other = (
-            ppsolve.optimize(instance, deterministic=True, time_limit=5, seed=3) for _ in range(2)
+            ppsolve.optimize(instance, deterministic=True, time_limit=5, seed=3)
+            for _ in range(2)
         )
         fields = one.model_dump(exclude={"wall_seconds", "steps"})
         assert fields == other.model_dump(exclude={"wall_seconds", "steps"})
 
 
-def test_the_least_peak_is_exact_where_a_byte_is_less_than_the_excess_of_a_cap() -> None:
+def test_the_least_peak_is_exact_where_a_byte_is_less_than_the_excess_of_a_cap() -> (
+    None
+):
     """Caps may be exceeded by 1e-9 of them, which is 80 bytes here; the proof must not be."""
     document = program(
         "k1 1 b=80000000000", "k2 1 b=4", "k3 1 b=8 <- k1 k2", "k4 1 b=40000000000 <- k2",
@@ -429,15 +466,21 @@ def test_no_estimate_can_be_claimed_where_two_collectives_run_at_once() -> None:
     claim = json.loads(solve(document).model_dump_json())
     assert claim["estimate_seed"] is None
     found = ppsolve.check(OverlapInstance.parse(document), claim | {"estimate_seed": 6})
-    assert [v.message for v in found] == ["estimate_seed is given as 6, the order has none"]
+    assert [v.message for v in found] == [
+        "estimate_seed is given as 6, the order has none"
+    ]
 
 
 def test_an_order_that_is_not_that_of_the_schedule_is_refused() -> None:
     document = program("k1 1", "k2 2")
     claim = json.loads(solve(document).model_dump_json())
     assert claim["order"] == ["k1", "k2"]
-    found = ppsolve.check(OverlapInstance.parse(document), claim | {"order": ["k2", "k1"]})
-    assert [str(v) for v in found] == ["order: k2 starts at 1 us, as the order runs at 0 us"]
+    found = ppsolve.check(
+        OverlapInstance.parse(document), claim | {"order": ["k2", "k1"]}
+    )
+    assert [str(v) for v in found] == [
+        "order: k2 starts at 1 us, as the order runs at 0 us"
+    ]
 
 
 @pytest.mark.parametrize(("limit", "size"), first(1, [(0, 100), (0, 300), (1, 300)]))
@@ -460,7 +503,13 @@ def test_no_value_is_told_that_no_program_reaches() -> None:
             "nodes": [
                 {"name": "k0", "kind": "compute", "duration": 9, "bytes": 1},
                 {"name": "k1", "kind": "compute", "duration": 2, "bytes": 4},
-                {"name": "c0", "kind": "comm", "duration": 5, "deps": ["k0"], "bytes": 8},
+                {
+                    "name": "c0",
+                    "kind": "comm",
+                    "duration": 5,
+                    "deps": ["k0"],
+                    "bytes": 8,
+                },
                 {"name": "k2", "kind": "compute", "duration": 1, "bytes": 1},
                 {"name": "w0", "kind": "wait", "deps": ["c0", "k2"]},
                 {"name": "c1", "kind": "comm", "duration": 9, "bytes": 2},

@@ -28,11 +28,19 @@ PROGRAM = [KERNEL, COMM, WAIT]
 
 
 def parse(*nodes: Any, **fields: Any) -> OverlapInstance:
-    return OverlapInstance.parse({"kind": "overlap", "nodes": list(nodes), **fields}, "x.json")
+    return OverlapInstance.parse(
+        {"kind": "overlap", "nodes": list(nodes), **fields}, "x.json"
+    )
 
 
 def kernel(name: str, *deps: str, **fields: Any) -> Document:
-    return {"name": name, "kind": "compute", "duration": 1, "deps": list(deps), **fields}
+    return {
+        "name": name,
+        "kind": "compute",
+        "duration": 1,
+        "deps": list(deps),
+        **fields,
+    }
 
 
 def error_of(*nodes: Any, **fields: Any) -> str:
@@ -60,7 +68,10 @@ WRONG_PROGRAMS = {
         [KERNEL, COMM, {**COMM, "name": "c1"}, {**WAIT, "deps": ["c0", "c1"]}],
         'nodes[3].deps: expected exactly one collective that the wait "w0" waits for, got 2',
     ),
-    "no wait": ([KERNEL, COMM], 'nodes[1]: expected one wait for the collective "c0", got 0'),
+    "no wait": (
+        [KERNEL, COMM],
+        'nodes[1]: expected one wait for the collective "c0", got 0',
+    ),
     "two waits": (
         [*PROGRAM, {**WAIT, "name": "w1"}],
         'nodes[1]: expected one wait for the collective "c0", got 2',
@@ -99,7 +110,10 @@ WRONG_PROGRAMS = {
         [KERNEL, {**COMM, "group": True}, WAIT],
         "nodes[1].group: ",
     ),
-    "a group that is a fraction": ([KERNEL, {**COMM, "group": 1.5}, WAIT], "nodes[1].group: "),
+    "a group that is a fraction": (
+        [KERNEL, {**COMM, "group": 1.5}, WAIT],
+        "nodes[1].group: ",
+    ),
     "a collective that is a matrix product": (
         [KERNEL, {**COMM, "category": "matmul"}, WAIT],
         "nodes[1].category: expected on kernels only",
@@ -148,10 +162,16 @@ def test_a_wrong_program(name: str) -> None:
         ({"max_in_flight": {"dq": 1}}, 'max_in_flight.dq: unknown group "dq"'),
         ({"max_live_bytes": -1}, "max_live_bytes: expected a number >= 0, got -1"),
         ({"max_live_bytes": "1"}, "max_live_bytes: expected a number, got the text"),
-        ({"max_live_bytes": "1 ms"}, 'max_live_bytes: expected a number in B, got the text "1 ms"'),
+        (
+            {"max_live_bytes": "1 ms"},
+            'max_live_bytes: expected a number in B, got the text "1 ms"',
+        ),
         ({"collective_order": "any"}, "collective_order: "),
         ({"objective": "bytes"}, "objective: "),
-        ({"max_inflight": 1}, 'max_inflight: unknown field "max_inflight"; did you mean'),
+        (
+            {"max_inflight": 1},
+            'max_inflight: unknown field "max_inflight"; did you mean',
+        ),
         ({"nodes": {"k0": 1}}, "nodes: expected a list, got an object"),
         ({"schema": 2}, "schema: "),
         ({"kind": "graph"}, "kind: "),
@@ -171,7 +191,16 @@ JUNK = [
 ]  # fmt: skip
 
 FIELDS = [*OverlapInstance.model_fields, "schema", "unknown"]
-NODE_FIELDS = ["name", "kind", "duration", "deps", "group", "bytes", "collective", "unknown"]
+NODE_FIELDS = [
+    "name",
+    "kind",
+    "duration",
+    "deps",
+    "group",
+    "bytes",
+    "collective",
+    "unknown",
+]
 
 
 def attempt(document: Any) -> None:
@@ -203,7 +232,9 @@ def test_junk_in_any_field(seed: int) -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    ),
     max_leaves=6,
 )
 NODES = st.fixed_dictionaries(
@@ -212,7 +243,12 @@ NODES = st.fixed_dictionaries(
         "kind": st.sampled_from(["compute", "comm", "wait"]),
         "deps": st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=2) | VALUES,
     },
-    optional={"duration": VALUES, "bytes": VALUES, "group": VALUES, "collective": VALUES},
+    optional={
+        "duration": VALUES,
+        "bytes": VALUES,
+        "group": VALUES,
+        "collective": VALUES,
+    },
 )
 
 
@@ -247,7 +283,10 @@ def test_a_program_survives_its_own_json(seed: int) -> None:
     assert document == before
     again = OverlapInstance.parse(json.loads(instance.model_dump_json()))
     assert again == instance
-    assert ppsolve.optimize(again, workers=1).value == ppsolve.optimize(instance, workers=1).value
+    assert (
+        ppsolve.optimize(again, workers=1).value
+        == ppsolve.optimize(instance, workers=1).value
+    )
 
 
 def test_groups_and_deps() -> None:

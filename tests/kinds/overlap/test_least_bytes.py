@@ -32,7 +32,9 @@ class Said:
         self.caps: list[int] = []
         self.limits: list[SearchLimits] = []
 
-    def __call__(self, implied: Any, question: Any, limits: SearchLimits) -> ExactAnswer:
+    def __call__(
+        self, implied: Any, question: Any, limits: SearchLimits
+    ) -> ExactAnswer:
         assert question.upper == 5
         problem = implied.problem
         (pool,) = problem.pools
@@ -46,7 +48,9 @@ class Said:
             start = np.zeros(problem.num_ops, dtype=np.int64)
             for time, name in enumerate(answer):
                 start[int(name)] = time
-            return ExactAnswer(Schedule(problem, start), 0, False, StopReason.PROVED, True, 1.0)
+            return ExactAnswer(
+                Schedule(problem, start), 0, False, StopReason.PROVED, True, 1.0
+            )
         found: ExactAnswer = answer
         return found
 
@@ -66,7 +70,11 @@ def peak(order: list[int]) -> Fraction:
 
 
 def test_the_program_holds_eight_bytes_as_it_stands() -> None:
-    assert (peak([0, 1, 2, 3, 4]), peak([0, 3, 1, 2, 4]), peak([1, 2, 4, 0, 3])) == (8, 4, 4)
+    assert (peak([0, 1, 2, 3, 4]), peak([0, 3, 1, 2, 4]), peak([1, 2, 4, 0, 3])) == (
+        8,
+        4,
+        4,
+    )
 
 
 def test_the_cap_is_halved_between_what_is_proved_and_what_is_found(
@@ -85,7 +93,9 @@ def test_all_smaller_caps_refuted_is_a_proof(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_cap_that_no_output_keeps_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, found = search(monkeypatch, {2: module.MemoryInfeasible("too small"), 3: REFUTED})
+    said, found = search(
+        monkeypatch, {2: module.MemoryInfeasible("too small"), 3: REFUTED}
+    )
     assert (said.caps, found.lower) == ([2, 3], 8)
 
 
@@ -135,7 +145,9 @@ def test_a_schedule_is_made_free_of_idle_time_where_its_order_takes_too_long(
     assert (peak(found.order), found.lower) == (4, 4)
 
 
-def test_no_time_leaves_the_order_and_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_time_leaves_the_order_and_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said, found = search(monkeypatch, {}, seconds=0)
     assert (said.caps, found) == ([], LeastBytes([0, 1, 2, 3, 4], Fraction(0)))
 

@@ -12,7 +12,11 @@ import ppsolve
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import Status
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
-from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, alike_parts, lower_overlap
+from ppsolve.models.kinds.overlap.lowering import (
+    LoweredOverlap,
+    alike_parts,
+    lower_overlap,
+)
 from tests.kinds.overlap.bruteforce import Document, optimum, program
 
 
@@ -20,22 +24,34 @@ def broken(document: Document, **starts: float) -> list[str]:
     """Return the rules that a bare schedule with these starts breaks."""
     length = {node["name"]: node.get("duration", 0) for node in document["nodes"]}
     ops: list[dict[str, Any]] = [
-        {"id": name.replace("_", ":"), "start": start, "end": start + length.get(name, 0)}
+        {
+            "id": name.replace("_", ":"),
+            "start": start,
+            "end": start + length.get(name, 0),
+        }
         for name, start in starts.items()
     ]
-    found = ppsolve.check(OverlapInstance.parse(document), {"time_unit": "us", "ops": ops})
+    found = ppsolve.check(
+        OverlapInstance.parse(document), {"time_unit": "us", "ops": ops}
+    )
     return [violation.rule for violation in found]
 
 
 # Moments -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start", "rules"), [(0, []), (3, ["overlap"]), (5, []), (9, [])])
-def test_a_kernel_of_no_length_runs_inside_no_other(start: float, rules: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("start", "rules"), [(0, []), (3, ["overlap"]), (5, []), (9, [])]
+)
+def test_a_kernel_of_no_length_runs_inside_no_other(
+    start: float, rules: list[str]
+) -> None:
     assert broken(program("k1 5", "k0 0"), k1=0, k0=start) == rules
 
 
-@pytest.mark.parametrize(("start", "rules"), [(0, []), (3, ["overlap"]), (5, []), (9, [])])
+@pytest.mark.parametrize(
+    ("start", "rules"), [(0, []), (3, ["overlap"]), (5, []), (9, [])]
+)
 def test_a_collective_of_no_length_runs_inside_none_of_its_group(
     start: float, rules: list[str]
 ) -> None:
@@ -96,7 +112,10 @@ def test_an_order_must_run_as_long_as_the_schedule_beside_it() -> None:
     ("nodes", "pools"),
     [
         (("c0 1", "w0 <- c0"), ("in flight",)),
-        (("c0 1 g=x", "w0 <- c0", "c1 1 g=y", "w1 <- c1"), ("in flight x", "in flight y")),
+        (
+            ("c0 1 g=x", "w0 <- c0", "c1 1 g=y", "w1 <- c1"),
+            ("in flight x", "in flight y"),
+        ),
     ],
 )
 def test_the_pool_of_a_cap_is_called_by_its_group_where_there_are_several(
@@ -115,7 +134,10 @@ def test_alike_parts_are_those_that_nothing_links_and_nothing_tells_apart() -> N
     document = program(*", ".join(nodes).split(", "), collective_order="free")
     (family,) = alike_parts(OverlapInstance.parse(document))
     assert family.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert alike_parts(OverlapInstance.parse(document | {"collective_order": "frozen"})) == []
+    assert (
+        alike_parts(OverlapInstance.parse(document | {"collective_order": "frozen"}))
+        == []
+    )
 
 
 def test_parts_that_hold_unequal_bytes_are_not_alike() -> None:
@@ -133,7 +155,9 @@ def test_parts_that_hold_unequal_bytes_are_not_alike() -> None:
 
 
 def renamed(problem: Problem) -> Problem:
-    return replace(problem, explicit_names={op: f"op {op}" for op in range(problem.num_ops)})
+    return replace(
+        problem, explicit_names={op: f"op {op}" for op in range(problem.num_ops)}
+    )
 
 
 def test_launches_and_releases_know_their_nodes_whatever_they_are_called() -> None:

@@ -26,7 +26,9 @@ BEST_PASSES = ("sink-waits", "inductor-list-sink")
 
 @cache
 def block(name: str) -> OverlapInstance:
-    instance = load_instance(ROOT / f"instances/overlap/measured/deepseek-block-{name}.json")
+    instance = load_instance(
+        ROOT / f"instances/overlap/measured/deepseek-block-{name}.json"
+    )
     assert isinstance(instance, OverlapInstance)
     return instance
 
@@ -35,7 +37,11 @@ def block(name: str) -> OverlapInstance:
 def test_optima_are_proved(name: str) -> None:
     result = ppsolve.optimize(block(name), heuristics=["original"])
     optimum = FIGURES[name]["optimum"]
-    assert (result.status, result.value, result.bound) == (Status.OPTIMAL, optimum, optimum)
+    assert (result.status, result.value, result.bound) == (
+        Status.OPTIMAL,
+        optimum,
+        optimum,
+    )
     assert ppsolve.check(block(name), result) == []
 
 
@@ -62,4 +68,6 @@ def test_only_the_durations_differ() -> None:
         assert [(n.name, n.kind, n.deps) for n in one.nodes] == [
             (n.name, n.kind, n.deps) for n in other.nodes
         ]
-        assert sum(n.duration for n in one.nodes) >= sum(n.duration for n in other.nodes)
+        assert sum(n.duration for n in one.nodes) >= sum(
+            n.duration for n in other.nodes
+        )

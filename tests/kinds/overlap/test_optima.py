@@ -16,7 +16,9 @@ LISTED = {"frozen": "exact_fixed_comm_order", "free": "exact_free_comm_order"}
 
 
 def solved(name: str, naming: str, order: str, **options: Any) -> OverlapResult:
-    instance = case(name, naming).instance.model_copy(update={"collective_order": order})
+    instance = case(name, naming).instance.model_copy(
+        update={"collective_order": order}
+    )
     result = ppsolve.optimize(instance, **options)
     assert isinstance(result, OverlapResult)
     return result
@@ -27,7 +29,11 @@ def solved(name: str, naming: str, order: str, **options: Any) -> OverlapResult:
 def test_listed_optima_are_proved(name: str, order: str) -> None:
     listed = case(name).expected[LISTED[order]]["makespan"]
     result = solved(name, "given_names", order)
-    assert (result.status, result.value, result.bound) == (Status.OPTIMAL, listed, listed)
+    assert (result.status, result.value, result.bound) == (
+        Status.OPTIMAL,
+        listed,
+        listed,
+    )
 
 
 @pytest.mark.parametrize("order", LISTED)

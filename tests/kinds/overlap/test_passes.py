@@ -65,7 +65,12 @@ def test_every_oracle(name: str, naming: str, original: str) -> None:
 
 
 def test_all_names_are_there() -> None:
-    assert set(PASSES) == {*HEURISTICS.values(), *MOVING, "simple-overlap", "overlap-scheduler"}
+    assert set(PASSES) == {
+        *HEURISTICS.values(),
+        *MOVING,
+        "simple-overlap",
+        "overlap-scheduler",
+    }
 
 
 @settings(max_examples=70, deadline=None)
@@ -77,15 +82,17 @@ def test_a_pass_gives_a_valid_order_or_says_why_not(instance: OverlapInstance) -
         if result.order is not None:
             assert is_valid_order(instance, result.order), name
             frozen = instance.model_copy(update={"collective_order": "frozen"})
-            assert name.removesuffix(STABLE) in TURNING or is_valid_order(frozen, result.order), (
-                name
-            )
+            assert name.removesuffix(STABLE) in TURNING or is_valid_order(
+                frozen, result.order
+            ), name
 
 
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.randoms(use_true_random=False))
 @pytest.mark.slow
-def test_stable_passes_do_not_see_names(instance: OverlapInstance, shuffler: random.Random) -> None:
+def test_stable_passes_do_not_see_names(
+    instance: OverlapInstance, shuffler: random.Random
+) -> None:
     names = [f"n{number}" for number in range(len(instance.nodes))]
     shuffler.shuffle(names)
     other = renamed(instance, names)
@@ -101,23 +108,35 @@ def test_fast_passes_are_the_rules_word_by_word(instance: OverlapInstance) -> No
     expected = {
         "reorder-compute": plain_reorder(instance),
         "raise-comms": plain_raise(instance),
-        "inductor-list-sink": plain_list(instance, raises=False, sinks=True, fills=False),
-        "inductor-list-raise": plain_list(instance, raises=True, sinks=False, fills=False),
-        "inductor-list-reorder": plain_list(instance, raises=True, sinks=True, fills=True),
+        "inductor-list-sink": plain_list(
+            instance, raises=False, sinks=True, fills=False
+        ),
+        "inductor-list-raise": plain_list(
+            instance, raises=True, sinks=False, fills=False
+        ),
+        "inductor-list-reorder": plain_list(
+            instance, raises=True, sinks=True, fills=True
+        ),
     }
     for name, order in expected.items():
         found = run_passes(instance, name).order
-        names = None if found is None else [instance.nodes[place].name for place in found]
+        names = (
+            None if found is None else [instance.nodes[place].name for place in found]
+        )
         assert names == order, name
 
 
 def test_names_decide_and_stable_variants_repair_it() -> None:
-    first, second = case("I3a_names_f2_f10").instance, case("I3b_names_f02_f10").instance
+    first, second = (
+        case("I3a_names_f2_f10").instance,
+        case("I3b_names_f02_f10").instance,
+    )
     makespans = {
         suffix: [
             replay(graph, order, ticks(graph)).makespan
             for graph in (first, second)
-            if (order := run_passes(graph, "reorder-compute" + suffix).order) is not None
+            if (order := run_passes(graph, "reorder-compute" + suffix).order)
+            is not None
         ]
         for suffix in ("", STABLE)
     }
@@ -163,13 +182,19 @@ def test_estimates_by_hand() -> None:
 
 
 @pytest.mark.parametrize("collective_order", ["frozen", "free"])
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("I1", "I3"))])
-def test_list_rules_together_reach_the_optimum(name: str, collective_order: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not name.startswith(("I1", "I3"))]
+)
+def test_list_rules_together_reach_the_optimum(
+    name: str, collective_order: str
+) -> None:
     # In the other cases a kernel has to be held back, which no list does.
     graph = case(name)
     best = graph.expected[FROZEN if collective_order == "frozen" else FREE]["makespan"]
     instance = graph.instance.model_copy(update={"collective_order": collective_order})
-    found = [ppsolve.simulate(instance, name).makespan for name in ("list-tail", *LISTS)]
+    found = [
+        ppsolve.simulate(instance, name).makespan for name in ("list-tail", *LISTS)
+    ]
     assert min(found) == best
 
 

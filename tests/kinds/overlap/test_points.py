@@ -19,7 +19,9 @@ from tests.kinds.overlap.bruteforce import Document, Graph, optimum, program
 from tests.kinds.overlap.test_exact import EXACT_ONLY, assert_sound, near
 from tests.paths import ROOT
 
-CASES = json.loads((ROOT / "tests/data/overlap_points/cases.json").read_text(encoding="utf-8"))
+CASES = json.loads(
+    (ROOT / "tests/data/overlap_points/cases.json").read_text(encoding="utf-8")
+)
 BATCH = 20
 FEW, MANY = range(2), range(2, 100)
 SETTINGS = [
@@ -42,7 +44,9 @@ def crowded(rng: random.Random) -> Document:
         group = f" g={rng.choice('xy')}" if letter == "c" else ""
         asked = [own for own in usable if rng.random() < deps]
         length = rng.choice([0, *range(1, 9)])
-        nodes.append(f"{name} {length} b={rng.choice([1, 1, 2, 3, 8])}{group} <- {' '.join(asked)}")
+        nodes.append(
+            f"{name} {length} b={rng.choice([1, 1, 2, 3, 8])}{group} <- {' '.join(asked)}"
+        )
         if letter == "k":
             usable.append(name)
             continue
@@ -51,7 +55,9 @@ def crowded(rng: random.Random) -> Document:
         if rng.random() < 0.5:
             usable.append(f"w{number}")
             nodes.append(waits.pop())
-    document = program(*nodes, *waits, collective_order=rng.choice(["free", "free", "frozen"]))
+    document = program(
+        *nodes, *waits, collective_order=rng.choice(["free", "free", "frozen"])
+    )
     return document | _caps(rng, Graph(document))
 
 
@@ -59,7 +65,9 @@ def _caps(rng: random.Random, graph: Graph) -> Document:
     peak = graph.peak(graph.replay(tuple(range(graph.size))))
     caps: Document = {}
     if rng.random() < 0.8:
-        caps["max_live_bytes"] = max(1, round(float(peak) * rng.choice([0.6, 0.7, 0.8, 0.9, 1.0])))
+        caps["max_live_bytes"] = max(
+            1, round(float(peak) * rng.choice([0.6, 0.7, 0.8, 0.9, 1.0]))
+        )
     if not caps or rng.random() < 0.4:
         each = {graph.group[comm]: rng.choice([1, 2]) for comm in graph.comms}
         caps["max_in_flight"] = rng.choice([1, 2, each])
@@ -73,17 +81,24 @@ def solve(document: Document, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     "settings",
-    [*SETTINGS[:1], *(pytest.param(each, marks=pytest.mark.fuzz) for each in SETTINGS[1:])],
+    [
+        *SETTINGS[:1],
+        *(pytest.param(each, marks=pytest.mark.fuzz) for each in SETTINGS[1:]),
+    ],
     ids=str,
 )
 def test_programs_with_points_have_their_optima(settings: dict[str, Any]) -> None:
     for case in CASES["cases"]:
         result = solve(case["instance"], **settings)
         assert result.status is Status.OPTIMAL, case["instance"]["name"]
-        assert near(result.value, Fraction(case["expected"]["makespan"])), case["instance"]["name"]
+        assert near(result.value, Fraction(case["expected"]["makespan"])), case[
+            "instance"
+        ]["name"]
 
 
-@pytest.mark.parametrize("number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)])
+@pytest.mark.parametrize(
+    "number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
+)
 def test_random_programs_with_caps_are_never_solved_wrongly(number: int) -> None:
     rng = random.Random(number)
     for place in range(BATCH):
@@ -91,5 +106,7 @@ def test_random_programs_with_caps_are_never_solved_wrongly(number: int) -> None
         best = optimum(document).makespan
         result = solve(document, heuristics=EXACT_ONLY if place % 2 else None)
         assert_sound(document, result, best)
-        assert result.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL), document
+        assert result.status is (
+            Status.INFEASIBLE if best is None else Status.OPTIMAL
+        ), document
         assert best is None or near(result.value, best), document

@@ -29,16 +29,24 @@ def least_makespan(document: Document) -> Fraction | None:
     """Return the least makespan of all orders that keep the caps, None where none does."""
     instance = OverlapInstance.parse(document)
     problem = lower_overlap(instance)
-    search = OrderEnumeration(instance, LoweredOverlap.of(instance, problem), Clock(60), 10**6)
+    search = OrderEnumeration(
+        instance, LoweredOverlap.of(instance, problem), Clock(60), 10**6
+    )
     assert search.run()
-    return None if search.best == math.inf else Fraction(search.best) * problem.scale.tick
+    return (
+        None if search.best == math.inf else Fraction(search.best) * problem.scale.tick
+    )
 
 
 @pytest.mark.parametrize("seed", first(60, range(1500)))
-def test_caps_in_flight_and_over_time_are_counted_while_orders_are_tried(seed: int) -> None:
+def test_caps_in_flight_and_over_time_are_counted_while_orders_are_tried(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
     document = random_document(rng, most=8)
-    document = with_buffers(rng, document) if seed % 4 == 0 else with_caps(rng, document)
+    document = (
+        with_buffers(rng, document) if seed % 4 == 0 else with_caps(rng, document)
+    )
     assert least_makespan(document) == optimum(document).makespan
 
 

@@ -19,8 +19,22 @@ from tests.kinds.overlap.cases import program, programs, ticks
 
 SMALL = program(
     {"name": "k0", "kind": "compute", "duration": 2, "bytes": 1},
-    {"name": "a", "kind": "comm", "duration": 5, "deps": ["k0"], "bytes": 4, "group": "x"},
-    {"name": "b", "kind": "comm", "duration": 3, "deps": ["k0"], "bytes": 2, "group": "y"},
+    {
+        "name": "a",
+        "kind": "comm",
+        "duration": 5,
+        "deps": ["k0"],
+        "bytes": 4,
+        "group": "x",
+    },
+    {
+        "name": "b",
+        "kind": "comm",
+        "duration": 3,
+        "deps": ["k0"],
+        "bytes": 2,
+        "group": "y",
+    },
     {"name": "k1", "kind": "compute", "duration": 4},
     {"name": "wb", "kind": "wait", "deps": ["b"]},
     {"name": "wa", "kind": "wait", "deps": ["a"]},
@@ -136,7 +150,9 @@ def test_every_rule_holds_in_a_replay(instance: OverlapInstance) -> None:
         if instance.nodes[node].kind is not NodeKind.COMM:
             clock = end[node]
     assert timed.makespan == clock == max(end, default=0)
-    assert timed.makespan >= sum(durations[node] for node in instance.of_kind(NodeKind.COMPUTE))
+    assert timed.makespan >= sum(
+        durations[node] for node in instance.of_kind(NodeKind.COMPUTE)
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -149,12 +165,16 @@ def test_bytes_at_any_instant_are_those_of_open_lifetimes(
     expected = Fraction(0)
     for node, made in enumerate(instance.nodes):
         aliases = {node, instance.wait_of.get(node, node)}
-        users = [u for u, deps in enumerate(instance.deps) if not aliases.isdisjoint(deps)]
+        users = [
+            u for u, deps in enumerate(instance.deps) if not aliases.isdisjoint(deps)
+        ]
         if start[node] <= instant < max(end[use] for use in (node, *users)):
             expected += Fraction(made.bytes)
     held = live_bytes(instance, start, end)
     before = [
-        amount for time, amount in zip(held.times, held.amounts, strict=True) if time <= instant
+        amount
+        for time, amount in zip(held.times, held.amounts, strict=True)
+        if time <= instant
     ]
     assert (before[-1] if before else 0) == expected
     assert held.peak >= expected
@@ -197,13 +217,21 @@ def test_a_launch_is_where_the_compute_stream_comes_to_it() -> None:
     lowered = LoweredOverlap.of(capped, lower(capped))
     for order, launches in (([0, 1, 4, 2, 3, 5], [1, 1]), ([0, 1, 2, 4, 3, 5], [1, 3])):
         schedule, timed = run_order(capped, lowered, order)
-        assert [int(schedule.start[lowered.launch[comm]]) for comm in (1, 4)] == launches
+        assert [
+            int(schedule.start[lowered.launch[comm]]) for comm in (1, 4)
+        ] == launches
         assert timed.start[[1, 4]].tolist() == [1, 4]
 
 
 @pytest.mark.parametrize(("share", "is_close"), [(5e-10, True), (2e-9, False)])
-def test_a_figure_may_be_off_by_the_billionth_part(share: float, is_close: bool) -> None:
+def test_a_figure_may_be_off_by_the_billionth_part(
+    share: float, is_close: bool
+) -> None:
     problem = lower(SIDE_BY_SIDE)
-    claim = {"order": ["k1", "c", "k2", "w"], "peak_live_bytes": 0, "exposed_wait": 1 + share}
+    claim = {
+        "order": ["k1", "c", "k2", "w"],
+        "peak_live_bytes": 0,
+        "exposed_wait": 1 + share,
+    }
     assert (check_order(SIDE_BY_SIDE, problem, claim, None) == []) == is_close
     assert check_order(SIDE_BY_SIDE, problem, ["k1", "c", "k2", "w"], None) == []

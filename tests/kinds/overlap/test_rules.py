@@ -27,7 +27,9 @@ def drawn(seed: int) -> Document:
 
 
 def tick(rules: Rules) -> Fraction:
-    return Fraction(1, math.lcm(*(length.denominator for length in rules.length.values())))
+    return Fraction(
+        1, math.lcm(*(length.denominator for length in rules.length.values()))
+    )
 
 
 def scheduled(instance: OverlapInstance, rules: Rules, heuristic: str) -> Starts:

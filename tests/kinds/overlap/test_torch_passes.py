@@ -32,7 +32,8 @@ def dump(name: str) -> dict[str, Any]:
 
 def chained(data: dict[str, Any]) -> OverlapInstance:
     nodes = [
-        node | {"after": data["chain"].get(node["name"], [])} for node in data["graph"]["nodes"]
+        node | {"after": data["chain"].get(node["name"], [])}
+        for node in data["graph"]["nodes"]
     ]
     return OverlapInstance.parse(data["graph"] | {"nodes": nodes})
 
@@ -60,7 +61,9 @@ def test_passes_move_as_those_of_torch(name: str, rule: str) -> None:
 
 
 def test_passes_move_random_programs_as_those_of_torch() -> None:
-    for number, data in enumerate(json.loads((FOLDER / "drawn" / "programs.json").read_text())):
+    for number, data in enumerate(
+        json.loads((FOLDER / "drawn" / "programs.json").read_text())
+    ):
         for rule in ("frozen", "free"):
             instance = OverlapInstance.parse(data["graph"] | {"collective_order": rule})
             for heuristic, order in data[rule].items():
@@ -71,7 +74,9 @@ def test_passes_move_random_programs_as_those_of_torch() -> None:
 def test_passes_keep_the_chain_as_those_of_torch(name: str) -> None:
     data = dump(name)
     for heuristic in CHAINED:
-        assert ordered(chained(data), heuristic) == data["frozen"][heuristic]["order"], heuristic
+        assert (
+            ordered(chained(data), heuristic) == data["frozen"][heuristic]["order"]
+        ), heuristic
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,7 +106,9 @@ def graphs() -> list[dict[str, Any]]:
 def test_collectives_are_hidden_as_by_torch(data: dict[str, Any]) -> None:
     instance = OverlapInstance.parse(data["fx"])
     # Torch leaves the inputs where they were.
-    found = [each for each in ordered(instance, "overlap-scheduler") if "arg" not in each]
+    found = [
+        each for each in ordered(instance, "overlap-scheduler") if "arg" not in each
+    ]
     assert found == [each for each in data["fx_order"] if "arg" not in each]
 
 
@@ -111,12 +118,19 @@ def layers(count: int, size: int, **fields: Any) -> OverlapInstance:
     buffers = []
     for at in range(count):
         nodes += [
-            {"name": f"g{at}", "kind": "comm", "duration": 10, "collective": "all_gather"},
+            {
+                "name": f"g{at}",
+                "kind": "comm",
+                "duration": 10,
+                "collective": "all_gather",
+            },
             {"name": f"w{at}", "kind": "wait", "deps": [f"g{at}"]},
             {"name": f"k{at}", "kind": "compute", "duration": 10, "category": "matmul"}
             | {"deps": [f"w{at}", *([f"k{at - 1}"] if at else [])]},
         ]
-        buffers.append({"bytes": size, "producer": f"g{at}", "users": [f"w{at}", f"k{at}"]})
+        buffers.append(
+            {"bytes": size, "producer": f"g{at}", "users": [f"w{at}", f"k{at}"]}
+        )
     return program(*nodes, buffers=buffers, **fields)
 
 
@@ -137,7 +151,9 @@ def test_a_wait_takes_its_light_users_along_but_no_matrix_product() -> None:
 
 def test_reordering_stops_where_a_fifth_more_is_held() -> None:
     # Two gathers of 10 at once are 20, where the program holds 10.
-    assert ordered(layers(3, 10), "reorder-communication") == ordered(layers(3, 10), "original")
+    assert ordered(layers(3, 10), "reorder-communication") == ordered(
+        layers(3, 10), "original"
+    )
     # Beside an input of 100, 112 are held and 134 allowed: two gathers of 12, not three.
     instance = layers(3, 12)
     data = instance.model_dump(mode="json", exclude_none=True)
@@ -183,7 +199,12 @@ def test_scatters_that_no_kernel_needs_start_in_place() -> None:
                 "category": "matmul",
                 "deps": before,
             },
-            {"name": f"s{at}", "kind": "comm", "duration": 5, "collective": "reduce_scatter"}
+            {
+                "name": f"s{at}",
+                "kind": "comm",
+                "duration": 5,
+                "collective": "reduce_scatter",
+            }
             | {"deps": [f"k{at}"]},
             {"name": f"w{at}", "kind": "wait", "deps": [f"s{at}"]},
         ]

@@ -60,7 +60,10 @@ class _Rules:
         self.entries = {"F": times["forward"]}
         self.is_split = "backward" not in times
         if self.is_split:
-            self.entries |= {"I": times["backward_input"], "W": times["backward_weight"]}
+            self.entries |= {
+                "I": times["backward_input"],
+                "W": times["backward_weight"],
+            }
         else:
             self.entries["B"] = times["backward"]
         self.back = "I" if self.is_split else "B"
@@ -111,9 +114,14 @@ class _Rules:
             return False
         # A stage that both pipes have here has its weights once.
         held_here = {
-            stage for pipe in self.pipes for stage, place in enumerate(pipe) if place == device
+            stage
+            for pipe in self.pipes
+            for stage, place in enumerate(pipe)
+            if place == device
         }
-        static = sum((_per(memory.get("static", 0), stage) for stage in held_here), Fraction(0))
+        static = sum(
+            (_per(memory.get("static", 0), stage) for stage in held_here), Fraction(0)
+        )
         capacity = _per(memory["capacity"], device)
         mine = [op for op in begin if self.device(op) == device]
         for moment in {Fraction(-(10**9)), *begin.values(), *end.values()}:
@@ -155,6 +163,12 @@ def _devices_of_pipes(instance: dict[str, Any]) -> list[list[int]]:
         case "interleaved":
             return [devices * (chunks or 1)]
         case "wave":
-            return [[d for k in range(chunks or 1) for d in (devices[::-1] if k % 2 else devices)]]
+            return [
+                [
+                    d
+                    for k in range(chunks or 1)
+                    for d in (devices[::-1] if k % 2 else devices)
+                ]
+            ]
         case _:
             return [list(placement["stage_to_device"])]

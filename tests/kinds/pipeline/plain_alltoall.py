@@ -22,7 +22,9 @@ class Tiny:
 
     instance: PipelineInstance
     devices: list[list[int]]  # device of each stage, by micro-batch
-    pieces: dict[str, list[list[int]]]  # by kind and stage, for a micro-batch of factor 1
+    pieces: dict[
+        str, list[list[int]]
+    ]  # by kind and stage, for a micro-batch of factor 1
     alltoall: dict[str, list[list[int]]]  # as `pieces`, 0 where there is none
     factors: list[int]  # of the ops of each micro-batch
     weight: int  # time of W, 0 where backwards are fused
@@ -48,7 +50,10 @@ def tiny(seed: int) -> Tiny:
     stages = num_devices * (2 if placement in {"interleaved", "vshape"} else 1)
     back = "I" if rng.random() < 0.4 else "B"
     pieces, alltoall, fields = {}, {}, {}
-    for kind, field in (("F", "forward"), (back, "backward_input" if back == "I" else "backward")):
+    for kind, field in (
+        ("F", "forward"),
+        (back, "backward_input" if back == "I" else "backward"),
+    ):
         rows, own = zip(*(_cut(rng) for _ in range(stages)), strict=True)
         if rng.random() < 0.4:
             rows, own = rows[:1] * stages, own[:1] * stages
@@ -62,9 +67,13 @@ def tiny(seed: int) -> Tiny:
             pieces[kind] = [[sum(row)] for row in rows]
             alltoall[kind] = [[0]] * stages
     factors = [int(rng.integers(1, 3)) if rng.random() < 0.4 else 1 for _ in range(9)]
-    factors = factors[:num_microbatches] if rng.random() < 0.3 else [1] * num_microbatches
+    factors = (
+        factors[:num_microbatches] if rng.random() < 0.3 else [1] * num_microbatches
+    )
     found = Tiny(
-        instance=PipelineInstance.parse({"num_devices": 1, "num_microbatches": 1, "times": _ONE}),
+        instance=PipelineInstance.parse(
+            {"num_devices": 1, "num_microbatches": 1, "times": _ONE}
+        ),
         devices=[
             _devices(placement, num_devices, i >= num_microbatches // 2)
             for i in range(num_microbatches)
@@ -76,7 +85,9 @@ def tiny(seed: int) -> Tiny:
         streams=("shared", "per_kind", "node")[int(rng.integers(3))],
         latency=int(rng.integers(0, 3)),
         gather=int(rng.integers(0, 4)),
-        capacity=int(rng.integers(2, 4)) * (stages // num_devices) if rng.random() < 0.4 else 0,
+        capacity=int(rng.integers(2, 4)) * (stages // num_devices)
+        if rng.random() < 0.4
+        else 0,
     )
     shape = {"num_devices": num_devices, "num_microbatches": num_microbatches}
     return _filled(found, {**shape, "placement": placement}, fields)
@@ -101,7 +112,10 @@ def _devices(placement: str, count: int, is_second: bool) -> list[int]:
 
 def _filled(found: Tiny, shape: dict[str, Any], fields: dict[str, Any]) -> Tiny:
     def times(kind: str) -> list[list[int]]:
-        return [[sum(row) * factor for factor in found.factors] for row in found.pieces[kind]]
+        return [
+            [sum(row) * factor for factor in found.factors]
+            for row in found.pieces[kind]
+        ]
 
     back = next(kind for kind in found.pieces if kind != "F")
     data: dict[str, Any] = {
@@ -122,7 +136,11 @@ def _filled(found: Tiny, shape: dict[str, Any], fields: dict[str, Any]) -> Tiny:
         data["collectives"]["devices_per_node"] = 2
     if found.capacity:
         data["memory"] = {"capacity": found.capacity, "activation": 1}
-    fixed = {key: getattr(found, key) for key in found.__dataclass_fields__ if key != "instance"}
+    fixed = {
+        key: getattr(found, key)
+        for key in found.__dataclass_fields__
+        if key != "instance"
+    }
     return Tiny(PipelineInstance.parse(data), **fixed)
 
 
@@ -135,13 +153,19 @@ class _Plain:
     def __init__(self, found: Tiny) -> None:
         self.found, self.model = found, cp_model.CpModel()
         every = itertools.chain(*found.pieces.values(), *found.alltoall.values())
-        most = max(found.factors) * sum(map(sum, every)) + found.weight * 9 + found.latency * 9
+        most = (
+            max(found.factors) * sum(map(sum, every))
+            + found.weight * 9
+            + found.latency * 9
+        )
         self.horizon = len(found.factors) * most + 9 * found.gather
         self.busy: dict[tuple[str, int], list[Any]] = {}
         self.ends: list[Any] = []
         self.first: dict[tuple[str, int, int], Any] = {}  # start of the first piece
         self.last: dict[tuple[str, int, int], Any] = {}  # end of the last piece
-        self.done: dict[tuple[str, int, int], Any] = {}  # moment when the result is there
+        self.done: dict[
+            tuple[str, int, int], Any
+        ] = {}  # moment when the result is there
 
     def op(self, length: int, stream: tuple[str, int]) -> tuple[Any, Any]:
         start = self.model.new_int_var(0, self.horizon, "")
@@ -193,8 +217,12 @@ class _Plain:
                     model.add(start >= self.last[back, stage, i])
             for stage in range(1, stages):
                 lag = found.latency if devices[stage] != devices[stage - 1] else 0
-                model.add(self.first["F", stage, i] >= self.done["F", stage - 1, i] + lag)
-                model.add(self.first[back, stage - 1, i] >= self.done[back, stage, i] + lag)
+                model.add(
+                    self.first["F", stage, i] >= self.done["F", stage - 1, i] + lag
+                )
+                model.add(
+                    self.first[back, stage - 1, i] >= self.done[back, stage, i] + lag
+                )
         self.gathers(stages)
         if found.capacity:
             self.memory(freed)

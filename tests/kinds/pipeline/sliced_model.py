@@ -121,9 +121,15 @@ class _SlicedModel:
             cell = (s, i, j)
             held = self.number(memory["activation"], *cell)
             cached = self.number(memory.get("key_value", 0), *cell)
-            left = self.number(memory["left_to_weight"], *cell) if self.back == "I" else 0
+            left = (
+                self.number(memory["left_to_weight"], *cell) if self.back == "I" else 0
+            )
             peak = self.number(memory.get("forward_peak", 0), *cell) or held
-            moments += [self.start["F", *cell], self.end["F", *cell], self.end[self.back, *cell]]
+            moments += [
+                self.start["F", *cell],
+                self.end["F", *cell],
+                self.end[self.back, *cell],
+            ]
             changes += [peak + cached, held - peak, left - held]
             moments.append(self.end[self.back, s, i, 0])
             changes.append(-cached)

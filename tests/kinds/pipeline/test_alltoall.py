@@ -37,9 +37,18 @@ EXPERTS = {"pieces": [1, 2, 1], "alltoall": [3, 3, 0]}
 
 class TestLowering:
     def test_one_device_by_hand(self) -> None:
-        problem = lower(instance({"forward": EXPERTS}, num_devices=1, num_microbatches=1))
+        problem = lower(
+            instance({"forward": EXPERTS}, num_devices=1, num_microbatches=1)
+        )
         assert durations(problem) == {
-            **{"F0.0/0": 1, "F0.0/1": 2, "F0.0/2": 1, "B0.0": 6, "A2AF0.0/0": 3, "A2AF0.0/1": 3}
+            **{
+                "F0.0/0": 1,
+                "F0.0/1": 2,
+                "F0.0/2": 1,
+                "B0.0": 6,
+                "A2AF0.0/0": 3,
+                "A2AF0.0/1": 3,
+            }
         }
         assert edges(problem) == {
             ("F0.0/0", "A2AF0.0/0"): 0,
@@ -48,7 +57,10 @@ class TestLowering:
             ("A2AF0.0/1", "F0.0/2"): 0,
             ("F0.0/2", "B0.0"): 0,
         }
-        assert {name for (name,) in resources(problem).values()} == {"device 0", "comm 0"}
+        assert {name for (name,) in resources(problem).values()} == {
+            "device 0",
+            "comm 0",
+        }
 
     @pytest.mark.parametrize("pieces", [[0.25, 0.5, 0.25], [1, 2, 1], [3, 6, 3]])
     def test_pieces_are_relative(self, pieces: list[float]) -> None:
@@ -59,16 +71,23 @@ class TestLowering:
 
     def test_layers_repeat_the_pieces(self) -> None:
         inside = {"segments": [1, 2], "pieces": [1, 3], "alltoall": [2, 0]}
-        problem = lower(instance({"forward": inside}, times={"forward": 8, "backward": 1}))
+        problem = lower(
+            instance({"forward": inside}, times={"forward": 8, "backward": 1})
+        )
         found = durations(problem)
         assert [found[f"F0.0/{place}"] for place in range(2)] == [2, 6]
         assert [found[f"F1.0/{place}"] for place in range(4)] == [1, 3, 1, 3]
-        assert {name for name in found if name.startswith("A2AF1.0")} == {"A2AF1.0/0", "A2AF1.0/2"}
+        assert {name for name in found if name.startswith("A2AF1.0")} == {
+            "A2AF1.0/0",
+            "A2AF1.0/2",
+        }
         assert edges(problem)["F1.0/1", "F1.0/2"] == 0
 
     def test_stages_of_their_own(self) -> None:
         inside = {"pieces": [1, [1, 2, 1]], "alltoall": [0, [3, 5, 7]]}
-        found = durations(lower(problem := instance({"forward": inside}, num_microbatches=1)))
+        found = durations(
+            lower(problem := instance({"forward": inside}, num_microbatches=1))
+        )
         assert found["F0.0"] == 4
         assert [found[f"A2AF1.0/{place}"] for place in range(3)] == [3, 5, 7]
         assert "A2AF0.0" not in found
@@ -87,7 +106,9 @@ class TestLowering:
         assert own["A2AF1.0/0"] == ["ep comm 1"]
         assert own["ARB1.0"] == ["tp comm 1"]
         assert own["AG1"] == ["dp comm 1"]
-        of_nodes = resources(lower(instance({**given, "devices_per_node": 2}, num_devices=3)))
+        of_nodes = resources(
+            lower(instance({**given, "devices_per_node": 2}, num_devices=3))
+        )
         assert of_nodes["A2AF0.0/0"] == of_nodes["A2AF1.0/0"] == ["node comm 0-1"]
         assert of_nodes["A2AF2.0/1"] == ["node comm 2"]
         assert of_nodes["ARB1.0"] == of_nodes["AG1"] == ["comm 1"]
@@ -106,7 +127,9 @@ class TestLowering:
         assert whole.resource_names == experts.resource_names
 
     def test_round_trip(self) -> None:
-        given = instance({"forward": {**EXPERTS, "pieces": [[1, 2, 1], 1], "alltoall": 3}})
+        given = instance(
+            {"forward": {**EXPERTS, "pieces": [[1, 2, 1], 1], "alltoall": 3}}
+        )
         assert PipelineInstance.model_validate_json(instance_text(given)) == given
         assert '"pieces"' not in instance_text(instance({"forward": {"alltoall": 1}}))
 
@@ -127,7 +150,10 @@ class TestHeuristics:
         self, placement: str, times: dict[str, Any]
     ) -> None:
         back = "backward_input" if times is SPLIT else "backward"
-        tensor = {"forward": EXPERTS, back: {"pieces": [0, 2, 1], "alltoall": [1, 1, 0]}}
+        tensor = {
+            "forward": EXPERTS,
+            back: {"pieces": [0, 2, 1], "alltoall": [1, 1, 0]},
+        }
         shape = {"placement": placement, "times": times, "num_microbatches": 4}
         given = instance({**tensor, "devices_per_node": 2}, **shape)
         problem = lower(given)
@@ -143,7 +169,10 @@ class TestHeuristics:
                 ops = problem.ops_by_resource[resource]
                 ops = ops[problem.duration[ops] > 0]
                 names = problem.op_names(ops[np.argsort(start[ops])])
-                runs = [whole for whole, _ in groupby(name.partition("/")[0] for name in names)]
+                runs = [
+                    whole
+                    for whole, _ in groupby(name.partition("/")[0] for name in names)
+                ]
                 assert len(runs) == len(set(runs))
         assert found
 
@@ -154,10 +183,17 @@ class TestHeuristics:
         assert outcome.orders == [["0F0", "0B0"], ["1F0", "1B0"]]
         assert outcome.schedule is not None
         found = starts(outcome.schedule)
-        assert (found["I1.0/0"], found["I1.0/1"], found["W1.0"], found["I0.0/0"]) == (8, 10, 12, 14)
+        assert (found["I1.0/0"], found["I1.0/1"], found["W1.0"], found["I0.0/0"]) == (
+            8,
+            10,
+            12,
+            14,
+        )
 
     def test_list_rules_fill_the_windows_with_the_next_microbatch(self) -> None:
-        given = instance({"forward": EXPERTS}, num_devices=1, times={"forward": 4, "backward": 1})
+        given = instance(
+            {"forward": EXPERTS}, num_devices=1, times={"forward": 4, "backward": 1}
+        )
         problem = lower(given)
         filled = run_heuristic("list-tail", given, problem).schedule
         alone = run_heuristic("gpipe", given, problem).schedule
@@ -171,9 +207,15 @@ def test_pictures_show_alltoalls_on_their_stream() -> None:
     given = instance({"forward": EXPERTS, "devices_per_node": 2})
     schedule = run_heuristic("gpipe", given, problem := lower(given)).schedule
     assert schedule is not None
-    events = json.loads(perfetto_json([TracedSchedule("gpipe", schedule)]))["traceEvents"]
-    (stream,) = [each["tid"] for each in events if each.get("args") == {"name": "node comm 0-1"}]
-    shown = {each["name"] for each in events if each["ph"] == "X" and each["tid"] == stream}
+    events = json.loads(perfetto_json([TracedSchedule("gpipe", schedule)]))[
+        "traceEvents"
+    ]
+    (stream,) = [
+        each["tid"] for each in events if each.get("args") == {"name": "node comm 0-1"}
+    ]
+    shown = {
+        each["name"] for each in events if each["ph"] == "X" and each["tid"] == stream
+    }
     assert {"A2AF0.0/0", "A2AF1.1/1"} <= shown
     document = ScheduleDocument.of(schedule)
     rows = {row.name: row.bars for row in chart_rows(document, problem, links=True)}

@@ -15,7 +15,11 @@ from ppsolve.solver.studies.generate.instances import generate
 
 
 def pipeline(capacity: Any, activation: Any = 2, **fields: Any) -> PipelineInstance:
-    given = {"num_devices": 4, "num_microbatches": 6, "times": {"forward": 1, "backward": 2}}
+    given = {
+        "num_devices": 4,
+        "num_microbatches": 6,
+        "times": {"forward": 1, "backward": 2},
+    }
     memory = {"capacity": capacity, "activation": activation}
     return PipelineInstance(**{**given, "memory": memory, **fields})
 
@@ -62,8 +66,16 @@ def test_it_is_the_same_multiple_as_that_of_generate() -> None:
     [
         ("xp", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
         ("5", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
-        ("-1p", 2, 'memory.capacity: expected an amount, or a multiple such as "1.25p"'),
-        ("1p", [2, 1] * 2, "memory.capacity: expected an amount, not 1p, where activations differ"),
+        (
+            "-1p",
+            2,
+            'memory.capacity: expected an amount, or a multiple such as "1.25p"',
+        ),
+        (
+            "1p",
+            [2, 1] * 2,
+            "memory.capacity: expected an amount, not 1p, where activations differ",
+        ),
         ("1p", "y", "memory.activation: expected a number"),
         ("1p", -1, "memory.activation: expected a number >= 0"),
     ],
@@ -82,12 +94,15 @@ def test_other_fields_are_refused_by_themselves() -> None:
 
 
 def test_the_schema_knows_it() -> None:
-    capacity = PipelineInstance.model_json_schema()["$defs"]["Memory"]["properties"]["capacity"]
+    capacity = PipelineInstance.model_json_schema()["$defs"]["Memory"]["properties"][
+        "capacity"
+    ]
     assert [one["type"] for one in capacity["anyOf"]] == ["number", "array", "string"]
 
 
 def test_interleaved_stages_are_two_per_device_as_those_of_a_v() -> None:
     counts = {
-        name: pipeline(8, placement=name).num_stages for name in ("interleaved", "vshape", "linear")
+        name: pipeline(8, placement=name).num_stages
+        for name in ("interleaved", "vshape", "linear")
     }
     assert counts == {"interleaved": 8, "vshape": 8, "linear": 4}

@@ -24,7 +24,9 @@ def pipes(devices: int, microbatches: int, **fields: Any) -> PipelineInstance:
     )
 
 
-def merged_step_by_step(devices: int, microbatches: int, times: dict[str, int]) -> list[list[str]]:
+def merged_step_by_step(
+    devices: int, microbatches: int, times: dict[str, int]
+) -> list[list[str]]:
     """Merge by the rule's own words: again and again, start the head that can start earliest."""
     half = microbatches // 2
     waiting = {}
@@ -32,15 +34,25 @@ def merged_step_by_step(devices: int, microbatches: int, times: dict[str, int]) 
         range(2), enumerate(one_forward_one_backward(devices, half))
     ):
         device = stage if pipe == 0 else devices - 1 - stage
-        waiting[device, pipe] = [(a.kind, a.stage, a.microbatch + pipe * half) for a in order]
+        waiting[device, pipe] = [
+            (a.kind, a.stage, a.microbatch + pipe * half) for a in order
+        ]
     end: dict[tuple[str, int, int], int] = {}
     free = [0] * devices
     merged: list[list[str]] = [[] for _ in range(devices)]
 
     def ready(kind: str, stage: int, i: int) -> int | None:
-        before = [("F", stage - 1, i)] if kind == "F" else [("F", stage, i), ("B", stage + 1, i)]
+        before = (
+            [("F", stage - 1, i)]
+            if kind == "F"
+            else [("F", stage, i), ("B", stage + 1, i)]
+        )
         before = [b for b in before if 0 <= b[1] < devices]
-        return max((end[b] for b in before), default=0) if all(b in end for b in before) else None
+        return (
+            max((end[b] for b in before), default=0)
+            if all(b in end for b in before)
+            else None
+        )
 
     while any(waiting.values()):
         heads = []
@@ -60,16 +72,25 @@ def merged_step_by_step(devices: int, microbatches: int, times: dict[str, int]) 
 def test_two_devices_by_hand() -> None:
     instance = pipes(2, 2)
     outcome = run_heuristic("chimera", instance, lower(instance))
-    assert outcome.orders == [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
+    assert outcome.orders == [
+        ["0F0", "1F1", "1B1", "0B0"],
+        ["0F1", "1F0", "1B0", "0B1"],
+    ]
     assert outcome.schedule is not None
     assert outcome.schedule.makespan == 6
 
 
-@pytest.mark.parametrize(("devices", "microbatches"), [(2, 8), (4, 4), (4, 8), (4, 14), (6, 12)])
+@pytest.mark.parametrize(
+    ("devices", "microbatches"), [(2, 8), (4, 4), (4, 8), (4, 14), (6, 12)]
+)
 @pytest.mark.parametrize("times", [(1, 2), (3, 4), (5, 3)])
-def test_merge_follows_the_rule(devices: int, microbatches: int, times: tuple[int, int]) -> None:
+def test_merge_follows_the_rule(
+    devices: int, microbatches: int, times: tuple[int, int]
+) -> None:
     forward, backward = times
-    instance = pipes(devices, microbatches, times={"forward": forward, "backward": backward})
+    instance = pipes(
+        devices, microbatches, times={"forward": forward, "backward": backward}
+    )
     outcome = run_heuristic("chimera", instance, lower(instance))
     assert outcome.status is HeuristicStatus.FEASIBLE
     expected = merged_step_by_step(devices, microbatches, {"F": forward, "B": backward})

@@ -31,7 +31,9 @@ def instance(collectives: Any = None, **fields: Any) -> PipelineInstance:
 
 def edges(problem: Problem) -> dict[tuple[str, str], int]:
     """Lag of every precedence by the names of its ops."""
-    pairs = zip(problem.op_names(problem.before), problem.op_names(problem.after), strict=True)
+    pairs = zip(
+        problem.op_names(problem.before), problem.op_names(problem.after), strict=True
+    )
     return dict(zip(pairs, problem.lag.tolist(), strict=True))
 
 
@@ -75,7 +77,8 @@ class TestLowering:
         }
         compute = {"F0.0/0", "F0.0/1", "B0.0"}
         assert resources(problem) == {
-            name: ["device 0" if name in compute else "comm 0"] for name in names(problem)
+            name: ["device 0" if name in compute else "comm 0"]
+            for name in names(problem)
         }
         assert problem.kinds == ("F", "B", "ARF", "ARB", "AG", "RS")
         assert problem.device.tolist() == [0] * 8
@@ -89,7 +92,9 @@ class TestLowering:
         assert found["ARI1.0/1", "I0.0/0"] == 18
         assert found["ARF1.0/1", "I1.0/0"] == 0
         assert found["I1.0/1", "W1.0"] == 0
-        assert not any(after.startswith("W") and before[0] == "A" for before, after in found)
+        assert not any(
+            after.startswith("W") and before[0] == "A" for before, after in found
+        )
 
     @pytest.mark.parametrize("mode", ["link", "nic"])
     def test_transfers_over_links(self, mode: str) -> None:
@@ -104,7 +109,10 @@ class TestLowering:
         assert {"TF0.0", "TB1.0"} <= set(problem.op_names(problem.families[0][0]))
 
     def test_segments_and_times_per_stage(self) -> None:
-        tensor = {"forward": {"segments": [1, 4], "allreduce": [3, 2]}, "all_gather": [8, 9]}
+        tensor = {
+            "forward": {"segments": [1, 4], "allreduce": [3, 2]},
+            "all_gather": [8, 9],
+        }
         problem = lower(instance(tensor, num_microbatches=1))
         found = durations(problem)
         assert (found["F0.0"], found["ARF0.0"]) == (4, 3)
@@ -147,7 +155,9 @@ class TestLowering:
         assert set(problem.microbatch[family].tolist()[1]) == {2}
 
     @pytest.mark.parametrize("times", [FUSED, SPLIT])
-    def test_activations_are_held_from_first_to_last_piece(self, times: dict[str, Any]) -> None:
+    def test_activations_are_held_from_first_to_last_piece(
+        self, times: dict[str, Any]
+    ) -> None:
         back = "backward_input" if "backward_weight" in times else "backward"
         tensor = {"forward": INSIDE, back: INSIDE}
         memory = {"capacity": 4, "activation": 2, "released_by_backward_weight": 0.5}
@@ -171,7 +181,9 @@ class TestLowering:
         assert resources(lower(instance(streams, allreduce=3)))["AR0"] == ["dp comm 0"]
 
     def test_both_pipes_meet_in_collectives_of_a_stage(self) -> None:
-        problem = lower(instance({"forward": INSIDE, **ENDS}, placement="bidirectional"))
+        problem = lower(
+            instance({"forward": INSIDE, **ENDS}, placement="bidirectional")
+        )
         found = resources(problem)
         assert found["RS0"] == found["AG1"] == ["comm 0", "comm 1"]
         assert found["ARF0.0/0"] == ["comm 0"]
@@ -192,7 +204,9 @@ class TestLowering:
         coarse = instance(fine, times=times, num_devices=1)
         problem = lower(coarse)
         assert not problem.scale.is_exact
-        assert run_heuristic("gpipe", coarse, problem).status is HeuristicStatus.FEASIBLE
+        assert (
+            run_heuristic("gpipe", coarse, problem).status is HeuristicStatus.FEASIBLE
+        )
 
 
 class TestInput:
@@ -333,13 +347,17 @@ class TestInput:
             ),
         ],
     )
-    def test_messages(self, collectives: Any, fields: dict[str, Any], message: str) -> None:
+    def test_messages(
+        self, collectives: Any, fields: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(InputError) as caught:
             instance(collectives, **fields)
         assert str(caught.value) == message
 
     def test_round_trip(self) -> None:
-        given = instance({"forward": {"segments": [2, 3], "allreduce": [1, 0.5]}, **ENDS})
+        given = instance(
+            {"forward": {"segments": [2, 3], "allreduce": [1, 0.5]}, **ENDS}
+        )
         assert PipelineInstance.model_validate_json(instance_text(given)) == given
         assert parse_instance(given.model_dump(mode="json")) == given
         assert "collectives" not in instance_text(instance())
@@ -366,7 +384,9 @@ def tiny(seed: int) -> PipelineInstance:
 
     back = "backward_input" if split else "backward"
     duration = {"forward": 2 * times(), back: 2 * times()}
-    collectives: dict[str, Any] = {"forward": inside(2 if devices * microbatches == 1 else 1)}
+    collectives: dict[str, Any] = {
+        "forward": inside(2 if devices * microbatches == 1 else 1)
+    }
     if rng.random() < 0.5:
         collectives[back] = inside(2 if devices * microbatches == 1 else 1)
     elif devices * microbatches == 2:
@@ -406,7 +426,10 @@ class TestOptimum:
     def test_pieces_of_two_microbatches_take_turns(self) -> None:
         tensor = {"forward": {"segments": 2, "allreduce": 2}}
         given = instance(
-            tensor, num_devices=1, num_microbatches=2, times={"forward": 4, "backward": 0}
+            tensor,
+            num_devices=1,
+            num_microbatches=2,
+            times={"forward": 4, "backward": 0},
         )
         problem = lower(given)
         assert brute_force(problem) == 10
@@ -425,7 +448,9 @@ class TestOptimum:
         )
         assert brute_force(lower(given)) == ppsolve.optimize(given).value == 20
 
-    @pytest.mark.parametrize("placement", ["linear", "vshape", "bidirectional", "interleaved"])
+    @pytest.mark.parametrize(
+        "placement", ["linear", "vshape", "bidirectional", "interleaved"]
+    )
     @pytest.mark.parametrize("times", [FUSED, SPLIT])
     def test_collectives_of_no_length_change_nothing(
         self, placement: str, times: dict[str, Any]

@@ -22,7 +22,9 @@ COSTS: list[dict[str, Any]] = [
 ]
 
 
-def cut_tokens(lengths: list[Any], count: int, costs: list[dict[str, Any]]) -> list[int]:
+def cut_tokens(
+    lengths: list[Any], count: int, costs: list[dict[str, Any]]
+) -> list[int]:
     instance = ppsolve.PipelineInstance.parse(
         {
             "kind": "pipeline",
@@ -41,13 +43,16 @@ def cut_tokens(lengths: list[Any], count: int, costs: list[dict[str, Any]]) -> l
 def tokens_costs(row: list[int], costs: list[dict[str, Any]]) -> list[Fraction]:
     """Cost of each token: the n-th one of its sequence adds n² - (n - 1)² squares."""
     linear, square = (
-        sum(Fraction(cost.get(name, 0)) for cost in costs) for name in ("per_token", "per_square")
+        sum(Fraction(cost.get(name, 0)) for cost in costs)
+        for name in ("per_token", "per_square")
     )
     return [linear + square * (2 * n + 1) for length in row for n in range(length)]
 
 
 def slice_costs(tokens: list[Fraction], bounds: tuple[int, ...]) -> list[Fraction]:
-    return [sum(tokens[a:b], Fraction(0)) for a, b in pairwise((0, *bounds, len(tokens)))]
+    return [
+        sum(tokens[a:b], Fraction(0)) for a, b in pairwise((0, *bounds, len(tokens)))
+    ]
 
 
 @pytest.mark.parametrize("seed", first(60, range(1500)))
@@ -64,7 +69,9 @@ def test_no_other_cut_has_a_cheaper_costliest_slice(seed: int) -> None:
     tokens = tokens_costs(row, costs)
     bounds = tuple(sum(cut[:place]) for place in range(1, count))
     every = combinations(range(1, len(tokens)), count - 1)
-    assert max(slice_costs(tokens, bounds)) == min(max(slice_costs(tokens, b)) for b in every)
+    assert max(slice_costs(tokens, bounds)) == min(
+        max(slice_costs(tokens, b)) for b in every
+    )
 
 
 def test_a_cut_is_not_at_the_nearest_token_where_that_makes_a_costlier_slice() -> None:

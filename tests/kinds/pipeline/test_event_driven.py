@@ -50,7 +50,10 @@ def route(
         else:
             rows.append(list(forward if shape.is_forward(position) else backward))
             queue.append(max(devices) + 1 + devices[stage])
-    amounts, size = np.array([forward] * len(devices)), np.full(max(devices) + 1, room or 0)
+    amounts, size = (
+        np.array([forward] * len(devices)),
+        np.full(max(devices) + 1, room or 0),
+    )
     memory = None if room is None else RouteMemory(amounts, amounts, size)
     lag = np.zeros(len(queue), dtype=np.int64)
     table = np.array(rows, dtype=np.int64)
@@ -60,7 +63,9 @@ def route(
 def orders(run: RouteRun) -> list[str]:
     """Return what each device computes, e.g. ``F0 F1 B0 B1``."""
     shape = run.route.shape
-    queues = [run.route.compute_queue(device) for device in range(run.route.num_devices)]
+    queues = [
+        run.route.compute_queue(device) for device in range(run.route.num_devices)
+    ]
     return [
         " ".join(f"{'BF'[shape.is_forward(v)]}{k}" for v, k in run.served[queue])
         for queue in queues
@@ -69,7 +74,12 @@ def orders(run: RouteRun) -> list[str]:
 
 def pipeline(**fields: Any) -> dict[str, Any]:
     times = {"forward": [[1, 3, 2]] * 2, "backward": [[2, 6, 4]] * 2}
-    whole = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 3, "times": times}
+    whole = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "times": times,
+    }
     return {**whole, **fields}
 
 
@@ -79,7 +89,10 @@ def test_positions_are_a_chain_there_and_back(stages: int) -> None:
     shape = RouteShape(stages)
     positions = range(shape.num_positions)
     computed = [v for v in positions if not shape.is_transfer(v)]
-    assert [shape.stage(v) for v in computed] == [*range(stages), *reversed(range(stages))]
+    assert [shape.stage(v) for v in computed] == [
+        *range(stages),
+        *reversed(range(stages)),
+    ]
     assert [shape.is_forward(v) for v in computed] == [True] * stages + [False] * stages
     for position in set(positions) - set(computed):
         assert shape.stage(position) == shape.stage(position - 1)
@@ -120,7 +133,9 @@ def test_lead_of_1f1b(devices: int, count: int, leads: list[int]) -> None:
     for device, lead in enumerate(leads):
         turns = turns_1f1b(given, device)
         assert turns[: 2 * lead][:lead] == [(True, k) for k in range(lead)]
-        assert sorted(turns) == sorted((way, k) for way in (True, False) for k in range(count))
+        assert sorted(turns) == sorted(
+            (way, k) for way in (True, False) for k in range(count)
+        )
 
 
 def test_rounds_run_a_backward_and_a_forward_of_each_stage() -> None:
@@ -225,12 +240,16 @@ def test_transfers_are_those_of_the_pipeline(name: str, mode: str) -> None:
     assert not check_schedule(problem, outcome.schedule)
     simulated = {"fifo": fifo, "wait-free-cyclic": wait_free_cyclic}[name]
     if mode != "nic":
-        assert outcome.schedule.makespan == simulated(route_of(instance, problem)).makespan
+        assert (
+            outcome.schedule.makespan == simulated(route_of(instance, problem)).makespan
+        )
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4])
 @pytest.mark.parametrize("mode", ["delay", "link", "nic", "send_queue"])
-def test_every_link_of_interleaved_stages_has_its_turns(mode: str, devices: int) -> None:
+def test_every_link_of_interleaved_stages_has_its_turns(
+    mode: str, devices: int
+) -> None:
     size = {} if mode == "delay" else {"bytes": 4, "bandwidth": 2}
     stages, count = 2 * devices, 2 * devices
     times = {
@@ -239,7 +258,9 @@ def test_every_link_of_interleaved_stages_has_its_turns(mode: str, devices: int)
     }
     data = {"num_devices": devices, "num_microbatches": count, "times": times}
     data |= {"placement": "interleaved", "stages_per_device": 2}
-    instance = parse_instance({"kind": "pipeline", **data, "p2p": {"mode": mode, **size}})
+    instance = parse_instance(
+        {"kind": "pipeline", **data, "p2p": {"mode": mode, **size}}
+    )
     problem = lower(instance)
     outcome = run_heuristic("interleaved-cyclic-1f1b", instance, problem)
     assert outcome.schedule is not None

@@ -29,7 +29,9 @@ def test_greedy_delays_what_waits_for_a_filler_that_no_bubble_takes() -> None:
 
 
 def test_greedy_runs_pieces_in_different_bubbles_and_copies_beside() -> None:
-    found, order = greedy(instance({"pieces": [2, 1]}, {"stream": "host", "pieces": [5]}))
+    found, order = greedy(
+        instance({"pieces": [2, 1]}, {"stream": "host", "pieces": [5]})
+    )
     assert order == ["F0.0", "x1", "F0.1", "x0/0", "B0.0", "x0/1", "B0.1"]
     assert found.value == 9
 
@@ -70,7 +72,9 @@ def test_the_result_names_the_devices_of_fillers_and_check_knows_them() -> None:
     assert (result.status, result.value) == ("OPTIMAL", 11)
     data = result.model_dump(mode="json", by_alias=True)
     assert check(made, data) == []
-    moved = {op["id"]: op["device"] for op in data["schedule"]["ops"] if op["device"] == 1}
+    moved = {
+        op["id"]: op["device"] for op in data["schedule"]["ops"] if op["device"] == 1
+    }
     assert data["devices"] == {name: 1 for name in moved if name.startswith("x")}
     # Elsewhere two ops of one device run at once.
     assert check(made, data | {"devices": {}})
@@ -80,7 +84,9 @@ def test_the_result_names_the_devices_of_fillers_and_check_knows_them() -> None:
 
 
 def test_greedy_takes_the_device_on_which_a_filler_starts_first() -> None:
-    found, order = greedy(instance({"after": "B0.0"}, {"after": "B0.0", "devices": [1]}))
+    found, order = greedy(
+        instance({"after": "B0.0"}, {"after": "B0.0", "devices": [1]})
+    )
     # Device 0 is free from 6 to 7, device 1 from 7 on.
     assert found.devices == {"x1": 1}
     assert order == ["F0.0", "F0.1", "B0.0", "x0", "B0.1"]
@@ -92,7 +98,11 @@ def test_bounds_hold_whichever_device_runs_a_filler() -> None:
     fillers = [{"pieces": [5], "after": "F0.0", "devices": [1]}] * 2
     made = PipelineInstance.parse(instance(*fillers, num_microbatches=4))
     result = optimize(made, seed=0)
-    assert (result.bound, result.bound_by, result.value) == (18, "work of all devices", 18)
+    assert (result.bound, result.bound_by, result.value) == (
+        18,
+        "work of all devices",
+        18,
+    )
 
 
 def test_orders_of_the_best_devices_are_searched_before_all_is_one_model() -> None:

@@ -15,7 +15,9 @@ from tests.kinds.pipeline.filler_instances import before, instance, lower, rows
 
 
 def test_pieces_run_in_order_after_and_before_their_ops() -> None:
-    problem = lower(instance({"pieces": [1, 2], "after": "F1.0", "before": ["B0.1", "B0.0"]}))
+    problem = lower(
+        instance({"pieces": [1, 2], "after": "F1.0", "before": ["B0.1", "B0.0"]})
+    )
     assert before(problem, "x0/0") == {"F1.0"}
     assert before(problem, "x0/1") == {"x0/0"}
     assert "x0/1" in before(problem, "B0.1")
@@ -41,7 +43,9 @@ def test_a_stage_begins_a_step_when_it_has_ended_the_one_before() -> None:
 
 
 def test_fillers_of_each_step() -> None:
-    problem = lower(instance({"per_step": True, "after": "B0.1", "before": "F1.0@1"}, steps=3))
+    problem = lower(
+        instance({"per_step": True, "after": "B0.1", "before": "F1.0@1"}, steps=3)
+    )
     assert before(problem, "x0@2") == {"B0.1@2"}
     assert "x0@1" in before(problem, "F1.0@2")
     assert "x0" in before(problem, "F1.0@1")
@@ -49,18 +53,32 @@ def test_fillers_of_each_step() -> None:
 
 def test_streams_and_releases() -> None:
     problem = lower(
-        instance({"stream": "host"}, {"stream": "comm", "device": 1}, {"release": 3}, allreduce=1)
+        instance(
+            {"stream": "host"},
+            {"stream": "comm", "device": 1},
+            {"release": 3},
+            allreduce=1,
+        )
     )
     names = problem.op_names(range(problem.num_ops))
     found = {
-        name: [problem.resource_names[r] for r in problem.resources_of(names.index(name))]
+        name: [
+            problem.resource_names[r] for r in problem.resources_of(names.index(name))
+        ]
         for name in ("x0", "x1", "AR1", "x2")
     }
-    assert found == {"x0": ["host 0"], "x1": ["comm 1"], "AR1": ["comm 1"], "x2": ["device 0"]}
+    assert found == {
+        "x0": ["host 0"],
+        "x1": ["comm 1"],
+        "AR1": ["comm 1"],
+        "x2": ["device 0"],
+    }
     assert problem.release[names.index("x2")] == 3
 
 
-def test_a_filler_on_comm_shares_the_stream_of_gradients_where_each_kind_has_its_own() -> None:
+def test_a_filler_on_comm_shares_the_stream_of_gradients_where_each_kind_has_its_own() -> (
+    None
+):
     """All-gather, fillers and forward: 2 + 5 + 3 on one stream after another, then 4 back.
 
     On a stream without collectives the filler would run beside the all-gather, and 12 be enough.
@@ -80,9 +98,13 @@ def test_a_filler_on_comm_shares_the_stream_of_gradients_where_each_kind_has_its
         assert [problem.resource_names[resource] for resource in taken] == ["dp comm 0"]
     pipeline = PipelineInstance.parse(one)
     assert ppsolve.optimize(pipeline, time_limit=10).value == 2 + 5 + 3 + 4
-    both = instance({"stream": "comm", "devices": [1]}, collectives=collectives | {"all_gather": 2})
+    both = instance(
+        {"stream": "comm", "devices": [1]}, collectives=collectives | {"all_gather": 2}
+    )
     (option,) = device_choices(PipelineInstance.parse(both), lower(both)).options
-    assert [lower(both).resource_names[resource] for resource in option.resources] == ["dp comm 1"]
+    assert [lower(both).resource_names[resource] for resource in option.resources] == [
+        "dp comm 1"
+    ]
 
 
 def test_alike_micro_batches_with_alike_fillers_stay_alike() -> None:
@@ -96,9 +118,13 @@ def test_alike_micro_batches_with_alike_fillers_stay_alike() -> None:
 
 def test_other_micro_batches_stay_alike_beside_one_with_a_filler() -> None:
     problem = lower(instance({"before": "F0.1"}, num_microbatches=4))
-    assert [[row[0] for row in family] for family in rows(problem)] == [["F0.0", "F0.2", "F0.3"]]
+    assert [[row[0] for row in family] for family in rows(problem)] == [
+        ["F0.0", "F0.2", "F0.3"]
+    ]
     between = lower(instance({"after": "F0.1", "before": "F0.3"}, num_microbatches=4))
-    assert [[row[0] for row in family] for family in rows(between)] == [["F0.0", "F0.2"]]
+    assert [[row[0] for row in family] for family in rows(between)] == [
+        ["F0.0", "F0.2"]
+    ]
 
 
 def test_alike_fillers_of_no_micro_batch_are_interchangeable() -> None:
@@ -119,7 +145,9 @@ def test_alike_chains_are_interchangeable() -> None:
     links = [{}, {"after": "x0"}, {}, {"after": "x2"}, {"after": "x2"}, {"after": "x4"}]
     problem = lower(instance(*links[:4]))
     assert rows(problem)[-1] == [["x0", "x1"], ["x2", "x3"]]
-    forked = lower(instance({}, {"after": "x0"}, {"after": "x1"}, {}, {"after": "x3"}, links[0]))
+    forked = lower(
+        instance({}, {"after": "x0"}, {"after": "x1"}, {}, {"after": "x3"}, links[0])
+    )
     assert rows(forked)[1:] == []
     # Two follow the first one here, one after the other there.
     other = [{}, {"after": "x0"}, {"after": "x0"}, {}, {"after": "x3"}, {"after": "x4"}]
@@ -129,7 +157,9 @@ def test_alike_chains_are_interchangeable() -> None:
 
 
 def test_fillers_of_two_steps_are_not_alike() -> None:
-    problem = lower(instance({"after": "B0", "per_step": True}, steps=2, num_microbatches=1))
+    problem = lower(
+        instance({"after": "B0", "per_step": True}, steps=2, num_microbatches=1)
+    )
     assert rows(problem) == []
     fillers = [{"after": "B0", "per_step": True}] * 2
     problem = lower(instance(*fillers, steps=2, num_microbatches=1))
@@ -158,9 +188,17 @@ def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
     [
         ({"name": "F0.0"}, {}, "fillers[0].name: "),
         ({"device": 2}, {}, "fillers[0].device: expected devices from 0 to 1, got 2"),
-        ({"devices": [2]}, {}, "fillers[0].devices: expected devices from 0 to 1, got 2"),
+        (
+            {"devices": [2]},
+            {},
+            "fillers[0].devices: expected devices from 0 to 1, got 2",
+        ),
         ({"devices": [0]}, {}, "fillers[0].devices: expected different devices"),
-        ({"devices": [1], "pieces": [1, 1]}, {}, "and a filler of one piece without memory"),
+        (
+            {"devices": [1], "pieces": [1, 1]},
+            {},
+            "and a filler of one piece without memory",
+        ),
         (
             {"devices": [1], "memory": {"running": 1}},
             {"memory": {"capacity": 9, "activation": 1}},
@@ -178,7 +216,11 @@ def test_memory_is_held_while_a_filler_waits_and_runs() -> None:
         ({"after": "F2.0"}, {}, 'or a filler above, got "F2.0"'),
         ({"after": "F0.2"}, {}, 'or a filler above, got "F0.2"'),
         ({"before": "F0.0@1"}, {}, 'or a filler above, got "F0.0@1"'),
-        ({"memory": {"running": 1}}, {}, 'fillers[0].memory: expected "memory" of the pipeline'),
+        (
+            {"memory": {"running": 1}},
+            {},
+            'fillers[0].memory: expected "memory" of the pipeline',
+        ),
         (
             {"memory": {"waiting": 1}, "after": "F0"},
             {"memory": {"capacity": 9, "activation": 1}},
@@ -215,12 +257,16 @@ def test_refused(filler: dict[str, Any], fields: dict[str, Any], message: str) -
 
 
 def test_two_fillers_of_one_name() -> None:
-    with pytest.raises(InputError, match=r'fillers\[1\].name: two fillers are called "x"'):
+    with pytest.raises(
+        InputError, match=r'fillers\[1\].name: two fillers are called "x"'
+    ):
         PipelineInstance.parse(instance({"name": "x"}, {"name": "x"}))
 
 
 def test_a_filler_that_waits_for_itself() -> None:
-    with pytest.raises(InputError, match=r"fillers: .* itself: F0.0 -> .* -> x0 -> \.\.\."):
+    with pytest.raises(
+        InputError, match=r"fillers: .* itself: F0.0 -> .* -> x0 -> \.\.\."
+    ):
         lower(instance({"after": "B0.0", "before": "F0.0"}))
 
 
@@ -232,13 +278,17 @@ def test_the_share_that_a_weight_gradient_gives_back_may_differ_per_stage() -> N
     given = [[names[op] for op in pool.release_op.tolist()] for pool in problem.pools]
     assert given == [["I0.0", "I0.1", "W0.0", "W0.1"], ["I1.0", "I1.1"]]
     memory["released_by_backward_weight"] = [0.5]
-    with pytest.raises(InputError, match=r"released_by_backward_weight: expected .* 2 entr"):
+    with pytest.raises(
+        InputError, match=r"released_by_backward_weight: expected .* 2 entr"
+    ):
         lower(instance(times=times, memory=memory))
 
 
 def test_programs_of_runtimes_have_one_step_and_no_fillers() -> None:
     for data, field in ((instance({}), "fillers"), (instance(steps=2), "steps")):
-        with pytest.raises(InputError, match=f"{field}: expected one step without fillers"):
+        with pytest.raises(
+            InputError, match=f"{field}: expected one step without fillers"
+        ):
             shape_of(PipelineInstance.parse(data))
 
 

@@ -23,7 +23,9 @@ def converted(case: dict[str, Any]) -> dict[str, Any]:
     """Return the instance of a case: its rules are those of tests/data/fillers/README.md."""
     names = ("num_devices", "stages_per_device", "placement", "num_microbatches")
     data = {"kind": "pipeline", **{name: case[name] for name in names}}
-    data["times"] = {kind: [time for (time,) in rows] for kind, rows in case["times"].items()}
+    data["times"] = {
+        kind: [time for (time,) in rows] for kind, rows in case["times"].items()
+    }
     data["p2p"] = {"latency": case["p2p"]}
     if "memory" in case:
         memory = case["memory"]
@@ -32,11 +34,17 @@ def converted(case: dict[str, Any]) -> dict[str, Any]:
         data["memory"] = {
             "capacity": memory["capacity"],
             "activation": taken,
-            "released_by_backward_weight": [w / a for w, a in zip(late, taken, strict=True)],
+            "released_by_backward_weight": [
+                w / a for w, a in zip(late, taken, strict=True)
+            ],
         }
     data["fillers"] = []
     for number, given in enumerate(case["fillers"]):
-        filler = {"name": f"x{number}", "device": given["device"], "pieces": given["pieces"]}
+        filler = {
+            "name": f"x{number}",
+            "device": given["device"],
+            "pieces": given["pieces"],
+        }
         for end in {"after", "before"} & given.keys():
             kind, stage, microbatch, _ = given[end]
             filler[end] = f"{kind}{stage}.{microbatch}"
@@ -57,7 +65,9 @@ def drawn(seed: int) -> dict[str, Any]:
     devices = draw.choice([1, 2, 2])
     v = devices == 2 and draw.random() < 0.2
     stages, m = devices * (1 + v), draw.choice([1, 2, 2])
-    kinds = draw.choice([["forward", "backward"], ["forward", "backward_input", "backward_weight"]])
+    kinds = draw.choice(
+        [["forward", "backward"], ["forward", "backward_input", "backward_weight"]]
+    )
     steps = draw.choice([1, 1, 2]) if stages * m < 4 else 1
     data: dict[str, Any] = {
         "kind": "pipeline",
@@ -81,14 +91,21 @@ def drawn(seed: int) -> dict[str, Any]:
             "stream": draw.choice(["compute", "compute", "compute", "host", "comm"]),
         }
         last = "W" if "backward_weight" in kinds else "B"
-        for end, kind in (("after", draw.choice(["F", last])), ("before", draw.choice("FB"))):
+        for end, kind in (
+            ("after", draw.choice(["F", last])),
+            ("before", draw.choice("FB")),
+        ):
             kind = draw.choice(["F", "I"]) if last == "W" and kind == "B" else kind
             if draw.random() < 0.5:
                 name = f"{kind}{draw.randrange(stages)}"
                 name += f".{draw.randrange(m)}" if draw.random() < 0.7 else ""
                 late = end == "before" and steps > 1 and draw.random() < 0.5
                 filler[end] = name + "@1" * late
-        if number and data["fillers"][-1]["per_step"] == filler["per_step"] and draw.random() < 0.4:
+        if (
+            number
+            and data["fillers"][-1]["per_step"] == filler["per_step"]
+            and draw.random() < 0.4
+        ):
             named = filler.get("after", [])
             named = [named] if isinstance(named, str) else named
             filler["after"] = [*named, f"x{number - 1}"]
@@ -116,7 +133,12 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
     """Return the case of an instance for the plain model."""
     memory = {"capacity": data["memory"]["capacity"]} if "memory" in data else {}
     v = data["placement"] == "vshape"
-    return {**data, "latency": data["p2p"]["latency"], "stages_per_device": 1 + v, **memory}
+    return {
+        **data,
+        "latency": data["p2p"]["latency"],
+        "stages_per_device": 1 + v,
+        **memory,
+    }
 
 
 @pytest.mark.parametrize("block", first(3, range(20)))
@@ -148,7 +170,9 @@ def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) ->
         assert result.value == expected, seed
         assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
         if expected is not None:
-            assert check(made, result.model_dump(mode="json", by_alias=True)) == [], seed
+            assert check(made, result.model_dump(mode="json", by_alias=True)) == [], (
+                seed
+            )
 
 
 @pytest.mark.parametrize("seed", first(10, range(300, 340)))
@@ -215,21 +239,31 @@ def span_of_the_best_choice(data: dict[str, Any]) -> int:
     spans = []
     for moved in itertools.product([False, True], repeat=len(data["fillers"])):
         fillers = [
-            {**filler, "device": filler["devices"][0] if moves else filler["device"], "devices": []}
+            {
+                **filler,
+                "device": filler["devices"][0] if moves else filler["device"],
+                "devices": [],
+            }
             for filler, moves in zip(data["fillers"], moved, strict=True)
         ]
-        result = optimize(PipelineInstance.parse({**data, "fillers": fillers}), time_limit=10)
+        result = optimize(
+            PipelineInstance.parse({**data, "fillers": fillers}), time_limit=10
+        )
         assert result.status == "OPTIMAL"
         spans.append(result.value)
     return min(spans)
 
 
 @pytest.mark.parametrize("seed", first(6, range(60)))
-def test_device_spans_of_free_fillers_are_bounded_by_their_own_measure(seed: int) -> None:
+def test_device_spans_of_free_fillers_are_bounded_by_their_own_measure(
+    seed: int,
+) -> None:
     data = drawn_spans(seed)
     best = span_of_the_best_choice(data)
     for heuristics in (None, ["1f1b"], []):
-        found = optimize(PipelineInstance.parse(data), time_limit=1, heuristics=heuristics)
+        found = optimize(
+            PipelineInstance.parse(data), time_limit=1, heuristics=heuristics
+        )
         assert found.bound is not None
         assert found.bound <= best, heuristics
         assert found.value is None or found.value >= best

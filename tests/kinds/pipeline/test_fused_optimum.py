@@ -35,10 +35,17 @@ class Exhaustive:
         if data.get("placement") == "vshape":
             stages *= 2
         self.device = [s if s < devices else 2 * devices - 1 - s for s in range(stages)]
-        names = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+        names = {
+            "forward": "F",
+            "backward": "B",
+            "backward_input": "I",
+            "backward_weight": "W",
+        }
         self.time = {names[key]: row for key, row in data["times"].items()}
         self.is_split = "W" in self.time
-        self.ops = list(product(self.time, range(stages), range(data["num_microbatches"])))
+        self.ops = list(
+            product(self.time, range(stages), range(data["num_microbatches"]))
+        )
         self.least: int | None = None
 
     def before(self, op: Op) -> Iterator[tuple[Op, int]]:
@@ -46,7 +53,10 @@ class Exhaustive:
         back = "I" if self.is_split else "B"
         latency = self.data["p2p"]["latency"]
         if kind == "F" and stage:
-            yield ("F", stage - 1, i), latency * (self.device[stage] != self.device[stage - 1])
+            yield (
+                ("F", stage - 1, i),
+                latency * (self.device[stage] != self.device[stage - 1]),
+            )
         if kind == back:
             yield ("F", stage, i), 0
             if stage + 1 < len(self.device):
@@ -81,7 +91,9 @@ class Exhaustive:
         """Return what an op takes at its start and gives back at its end."""
         memory = self.data["memory"]
         amount = Fraction(memory["activation"][op[1]])
-        share = Fraction(str(memory["released_by_backward_weight"])) if self.is_split else 0
+        share = (
+            Fraction(str(memory["released_by_backward_weight"])) if self.is_split else 0
+        )
         taken = {"F": 1, "B": 0, "I": 0, "W": 0}[op[0]]
         given = {"F": 0, "B": 1, "I": 1 - share, "W": share}[op[0]]
         return taken * amount, given * amount
@@ -92,18 +104,26 @@ class Exhaustive:
         self.search({}, {}, {}, (Fraction(0), -1))
         return self.best
 
-    def search(self, end: Any, free: Any, level: Any, last: tuple[Fraction, int]) -> None:
+    def search(
+        self, end: Any, free: Any, level: Any, last: tuple[Fraction, int]
+    ) -> None:
         if len(end) == len(self.ops):
             value = max(end.values())
             self.best = value if self.best is None else min(self.best, value)
             return
         for ops, time, extra in self.all:
-            waits = [pair for op in ops for pair in self.before(op) if pair[0] not in ops]
+            waits = [
+                pair for op in ops for pair in self.before(op) if pair[0] not in ops
+            ]
             if any(op in end for op in ops) or any(op not in end for op, _ in waits):
                 continue
             at = self.device[ops[0][1]]
-            start = max([free.get(at, Fraction(0)), *(end[op] + lag for op, lag in waits)])
-            if (start, at) < last or (self.best is not None and start + time >= self.best):
+            start = max(
+                [free.get(at, Fraction(0)), *(end[op] + lag for op, lag in waits)]
+            )
+            if (start, at) < last or (
+                self.best is not None and start + time >= self.best
+            ):
                 continue
             after = level.get(at, Fraction(0))
             if "memory" in self.data:
@@ -112,7 +132,9 @@ class Exhaustive:
                     continue
                 after += taken - given
             ends = {**end, **dict.fromkeys(ops, start + time)}
-            self.search(ends, {**free, at: start + time}, {**level, at: after}, (start, at))
+            self.search(
+                ends, {**free, at: start + time}, {**level, at: after}, (start, at)
+            )
 
 
 def tiny(seed: int) -> dict[str, Any]:
@@ -134,8 +156,13 @@ def tiny(seed: int) -> dict[str, Any]:
     kinds = ["forward", "backward"]
     if is_split:
         kinds[1:] = ["backward_input", "backward_weight"]
-    time = [[rng.choice([None, *range(2, 11)]) for _ in range(stages)] for _ in range(stages)]
-    overlap = rng.choice([{"time": time}, {"time": rng.randint(3, 9)}, {"ratio": 0.625}])
+    time = [
+        [rng.choice([None, *range(2, 11)]) for _ in range(stages)]
+        for _ in range(stages)
+    ]
+    overlap = rng.choice(
+        [{"time": time}, {"time": rng.randint(3, 9)}, {"ratio": 0.625}]
+    )
     if is_split:
         overlap["with_weight"] = rng.random() < 0.6
     data: dict[str, Any] = {
@@ -177,7 +204,9 @@ def converted(case: dict[str, Any], *, fuses: bool) -> dict[str, Any]:
         key: case[key]
         for key in ("num_devices", "stages_per_device", "placement", "num_microbatches")
     }
-    data["times"] = {key: [row[0] for row in rows] for key, rows in case["times"].items()}
+    data["times"] = {
+        key: [row[0] for row in rows] for key, rows in case["times"].items()
+    }
     data["p2p"] = {"latency": case["p2p"]}
     if "memory" in case:
         kept = [row[0] for row in case["memory"]["activation"]]
@@ -192,4 +221,7 @@ def test_known_optima_are_proved(case: dict[str, Any]) -> None:
     assert (found.status, found.value) == ("OPTIMAL", case["expected"]["makespan"])
     assert found.fused and ppsolve.check(instance, found) == []
     plain = PipelineInstance.parse(converted(case, fuses=False))
-    assert ppsolve.optimize(plain, time_limit=60).value == case["expected"]["without_fusing"]
+    assert (
+        ppsolve.optimize(plain, time_limit=60).value
+        == case["expected"]["without_fusing"]
+    )

@@ -45,13 +45,18 @@ def parsed(orders: list[list[str]]) -> list[list[list[Op]]]:
 
 
 def ends(
-    rows: list[list[list[Op]]], times: dict[str, int], fused: dict[tuple[int, int], int], lag: int
+    rows: list[list[list[Op]]],
+    times: dict[str, int],
+    fused: dict[tuple[int, int], int],
+    lag: int,
 ) -> dict[Op, int]:
     """Run each device's steps in order by the rules of the README of blocks, one op after another.
 
     A full backward is one op here, whose gradient leaves at its end; so does that of a block.
     """
-    device = {op[0]: rank for rank, row in enumerate(rows) for step in row for op in step}
+    device = {
+        op[0]: rank for rank, row in enumerate(rows) for step in row for op in step
+    }
     last = max(device)
     done: dict[Op, int] = {}
 
@@ -71,7 +76,9 @@ def ends(
             known = [other for other in options if other in done]
             if not known:
                 return None
-            moments += [done[o] + (lag if device[o[0]] != device[stage] else 0) for o in known]
+            moments += [
+                done[o] + (lag if device[o[0]] != device[stage] else 0) for o in known
+            ]
         return max(moments)
 
     clock, place = [0] * len(rows), [0] * len(rows)
@@ -82,7 +89,9 @@ def ends(
             while place[rank] < len(row):
                 step = row[place[rank]]
                 pair = (step[0][0], step[-1][0])
-                parts = [step] if len(step) == 1 or pair in fused else [[op] for op in step]
+                parts = (
+                    [step] if len(step) == 1 or pair in fused else [[op] for op in step]
+                )
                 for part in parts:
                     moments = [ready(op) for op in part]
                     if None in moments:
@@ -107,7 +116,9 @@ def schedule_ends(outcome: HeuristicOutcome) -> dict[Op, int]:
         problem.op_names(range(problem.num_ops)), schedule.end.tolist(), strict=True
     ):
         pair = pair_of(name)
-        kind, stage, index = re.split(r"(\d+)\.", name) if pair is None else ("", "0", "0")
+        kind, stage, index = (
+            re.split(r"(\d+)\.", name) if pair is None else ("", "0", "0")
+        )
         for op in pair or ((int(stage), kind, int(index)),):
             found[tuple(op)] = end
     return found
@@ -115,7 +126,9 @@ def schedule_ends(outcome: HeuristicOutcome) -> dict[Op, int]:
 
 @pytest.mark.parametrize("lag", [0, 2])
 @pytest.mark.parametrize("time", [8, 14, "by pair"])
-@pytest.mark.parametrize("case", DUALPIPE, ids=lambda c: f"{c['ranks']}x{c['microbatches']}")
+@pytest.mark.parametrize(
+    "case", DUALPIPE, ids=lambda c: f"{c['ranks']}x{c['microbatches']}"
+)
 def test_dualpipe_v_with_given_blocks_is_reproduced_op_by_op(
     case: dict[str, Any], time: Any, lag: int
 ) -> None:
@@ -139,22 +152,32 @@ def test_dualpipe_v_with_given_blocks_is_reproduced_op_by_op(
     found = schedule_ends(outcome)
     for (stage, kind, index), end in wanted.items():
         # A backward that stands alone is its I and its W.
-        op = (stage, kind, index) if (stage, kind, index) in found else (stage, "W", index)
+        op = (
+            (stage, kind, index)
+            if (stage, kind, index) in found
+            else (stage, "W", index)
+        )
         assert found[op] == end
 
 
 def test_pairs_that_may_not_fuse_run_one_after_the_other() -> None:
     table: list[list[int | None]] = [[None] * 4 for _ in range(4)]
     table[0][3] = 8
-    instance = PipelineInstance.parse(fields(2, 6, placement="vshape", overlap={"time": table}))
+    instance = PipelineInstance.parse(
+        fields(2, 6, placement="vshape", overlap={"time": table})
+    )
     outcome = run("dualpipe-v", instance)
     assert outcome.schedule is not None
     case = next(case for case in DUALPIPE if case["ranks"] == 2)
-    wanted = ends(parsed([*outcome.orders]), {"F": 5, "B": 9, "I": 6, "W": 3}, {(0, 3): 8}, 0)
+    wanted = ends(
+        parsed([*outcome.orders]), {"F": 5, "B": 9, "I": 6, "W": 3}, {(0, 3): 8}, 0
+    )
     assert max(wanted.values()) == outcome.schedule.makespan
     assert case["stages"] == 4
     names = outcome.schedule.problem.op_names(range(outcome.schedule.problem.num_ops))
-    assert {name[:2] + name.split("+")[1][:2] for name in names if "+" in name} == {"F0I3"}
+    assert {name[:2] + name.split("+")[1][:2] for name in names if "+" in name} == {
+        "F0I3"
+    }
 
 
 def megatron(
@@ -187,7 +210,9 @@ def megatron(
 
 
 @pytest.mark.parametrize(("ranks", "chunks"), [(2, 2), (4, 2), (3, 3), (1, 1), (4, 1)])
-@pytest.mark.parametrize(("microbatches", "group"), [(4, 4), (8, 4), (12, 4), (9, 5), (16, 8)])
+@pytest.mark.parametrize(
+    ("microbatches", "group"), [(4, 4), (8, 4), (12, 4), (9, 5), (16, 8)]
+)
 def test_combined_orders_are_those_of_megatron(
     ranks: int, chunks: int, microbatches: int, group: int
 ) -> None:
@@ -195,7 +220,8 @@ def test_combined_orders_are_those_of_megatron(
     for rank, order in enumerate(orders):
         steps = megatron(ranks, rank, chunks, microbatches, group)
         wanted = [
-            step[0] if len(step) == 1 else f"({step[0]};{step[1]})OVERLAP_F_B" for step in steps
+            step[0] if len(step) == 1 else f"({step[0]};{step[1]})OVERLAP_F_B"
+            for step in steps
         ]
         assert list(map(str, order)) == wanted
 
@@ -251,28 +277,43 @@ def dualpipe(ranks: int, rank: int, microbatches: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("overlap", [{"time": 8}, None], ids=["blocks", "alone"])
-@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 4), (2, 10), (4, 8), (6, 14), (8, 20)])
+@pytest.mark.parametrize(
+    ("ranks", "microbatches"), [(2, 4), (2, 10), (4, 8), (6, 14), (8, 20)]
+)
 def test_dualpipe_is_deepseeks(ranks: int, microbatches: int, overlap: Any) -> None:
     more = {"placement": "bidirectional", "overlap": overlap}
-    outcome = run("dualpipe", PipelineInstance.parse(fields(ranks, microbatches, **more)))
+    outcome = run(
+        "dualpipe", PipelineInstance.parse(fields(ranks, microbatches, **more))
+    )
     assert outcome.status is HeuristicStatus.FEASIBLE
     assert outcome.schedule is not None and outcome.orders is not None
     steps = [dualpipe(ranks, rank, microbatches) for rank in range(ranks)]
     assert list(outcome.orders) == [
-        [s[0] if len(s) == 1 else f"({s[0]};{s[1]})OVERLAP_F_B" for s in row] for row in steps
+        [s[0] if len(s) == 1 else f"({s[0]};{s[1]})OVERLAP_F_B" for s in row]
+        for row in steps
     ]
     pairs = sum(len(step) == 2 for row in steps for step in row)
-    assert len(outcome.schedule.problem.choice) == (pairs if overlap else 0) and pairs > 0
+    assert (
+        len(outcome.schedule.problem.choice) == (pairs if overlap else 0) and pairs > 0
+    )
 
 
-@pytest.mark.parametrize("times", [FIVE, {"forward": 5, "backward": 9}], ids=["split", "whole"])
+@pytest.mark.parametrize(
+    "times", [FIVE, {"forward": 5, "backward": 9}], ids=["split", "whole"]
+)
 @pytest.mark.parametrize(
     ("name", "more"),
     [
         ("combined-1f1b", {}),
         ("combined-1f1b", {"placement": {"stage_to_device": [2, 0, 3, 1]}}),
-        ("combined-interleaved-1f1b", {"placement": "interleaved", "stages_per_device": 2}),
-        ("combined-interleaved-1f1b", {"placement": "interleaved", "stages_per_device": 3}),
+        (
+            "combined-interleaved-1f1b",
+            {"placement": "interleaved", "stages_per_device": 2},
+        ),
+        (
+            "combined-interleaved-1f1b",
+            {"placement": "interleaved", "stages_per_device": 3},
+        ),
     ],
 )
 def test_combined_orders_run_every_pair_as_a_block(
@@ -302,7 +343,8 @@ def test_other_published_orders_run_without_blocks() -> None:
         plain = fields(4, 8, **more)
         del plain["overlap"]
         alone, beside = (
-            run(name, PipelineInstance.parse(each)) for each in (plain, fields(4, 8, **more))
+            run(name, PipelineInstance.parse(each))
+            for each in (plain, fields(4, 8, **more))
         )
         assert alone.schedule is not None and beside.schedule is not None
         assert alone.schedule.makespan == beside.schedule.makespan

@@ -24,7 +24,14 @@ from ppsolve.solver.kinds.pipeline.collectives import (
     without_collectives,
 )
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
-from tests.kinds.pipeline.test_collectives import ENDS, FUSED, INSIDE, SPLIT, instance, names
+from tests.kinds.pipeline.test_collectives import (
+    ENDS,
+    FUSED,
+    INSIDE,
+    SPLIT,
+    instance,
+    names,
+)
 from tests.marks import first
 from tests.paths import ROOT
 from tests.running import run_heuristic
@@ -50,8 +57,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 def shaped(shape: str, *, split: bool, **collectives: Any) -> PipelineInstance:
     back = "backward_input" if split else "backward"
     inside = {"forward": INSIDE, back: {"segments": 3, "allreduce": 1}, **ENDS}
-    fields = {"num_microbatches": 4, "p2p": {"latency": 1}, "optimizer": 2, **SHAPES[shape]}
-    return instance({**inside, **collectives}, times=SPLIT if split else FUSED, **fields)
+    fields = {
+        "num_microbatches": 4,
+        "p2p": {"latency": 1},
+        "optimizer": 2,
+        **SHAPES[shape],
+    }
+    return instance(
+        {**inside, **collectives}, times=SPLIT if split else FUSED, **fields
+    )
 
 
 class TestGreedy:
@@ -72,7 +86,9 @@ class TestGreedy:
     @pytest.mark.parametrize("streams", ["shared", "per_kind"])
     @pytest.mark.parametrize("split", [False, True])
     @pytest.mark.parametrize("shape", first(2, SHAPES))
-    def test_every_heuristic_is_valid(self, shape: str, split: bool, streams: str) -> None:
+    def test_every_heuristic_is_valid(
+        self, shape: str, split: bool, streams: str
+    ) -> None:
         given = shaped(shape, split=split, comm_streams=streams)
         problem = lower(given)
         # Searches are checked as all schedules are; they know nothing of collectives.
@@ -99,7 +115,9 @@ class TestGreedy:
             if outcome.schedule is None or expected.schedule is None:
                 continue
             for resource in range(given.num_devices):
-                assert _ran(outcome.schedule, resource) == _ran(expected.schedule, resource)
+                assert _ran(outcome.schedule, resource) == _ran(
+                    expected.schedule, resource
+                )
 
     def test_full_backwards_hand_on_the_gradient_at_their_end(self) -> None:
         tensor = {"backward_input": {"allreduce": 1}}
@@ -149,7 +167,10 @@ def _ran(schedule: Schedule, resource: int) -> list[str]:
     """Ops of a stream in the order in which they ran, pieces named after their op."""
     problem = schedule.problem
     ops = problem.ops_by_resource[resource]
-    ran = [problem.op_name(op) for op in ops[np.argsort(schedule.start[ops], kind="stable")]]
+    ran = [
+        problem.op_name(op)
+        for op in ops[np.argsort(schedule.start[ops], kind="stable")]
+    ]
     return list(dict.fromkeys(name.partition("/")[0] for name in ran))
 
 
@@ -196,8 +217,12 @@ def assert_gain(name: str) -> None:
 
 class TestShippedInstances:
     def test_script_makes_them_byte_for_byte(self) -> None:
-        made = {Path(n).name: instance_text(i) for n, i in script().every_instance().items()}
-        shipped = {n: (INSTANCES / FAMILY / n).read_text(encoding="utf-8") for n in FILES}
+        made = {
+            Path(n).name: instance_text(i) for n, i in script().every_instance().items()
+        }
+        shipped = {
+            n: (INSTANCES / FAMILY / n).read_text(encoding="utf-8") for n in FILES
+        }
         assert made == shipped
 
     @pytest.mark.parametrize("name", FILES)

@@ -32,7 +32,9 @@ def lowered(**fields: Any) -> Problem:
 
 def edges(problem: Problem) -> dict[tuple[str, str], int]:
     """Lag of every precedence by the names of its ops."""
-    pairs = zip(problem.op_names(problem.before), problem.op_names(problem.after), strict=True)
+    pairs = zip(
+        problem.op_names(problem.before), problem.op_names(problem.after), strict=True
+    )
     return dict(zip(pairs, problem.lag.tolist(), strict=True))
 
 
@@ -41,7 +43,9 @@ def number(problem: Problem, name: str) -> int:
 
 
 def resources(problem: Problem, name: str) -> list[str]:
-    return [problem.resource_names[r] for r in problem.resources_of(number(problem, name))]
+    return [
+        problem.resource_names[r] for r in problem.resources_of(number(problem, name))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,13 +56,19 @@ def resources(problem: Problem, name: str) -> list[str]:
         ({"placement": "interleaved", "stages_per_device": 3}, (0, 1, 0, 1, 0, 1)),
         ({"placement": "interleaved"}, (0, 1, 0, 1)),
         ({"placement": "interleaved", "stages_per_device": 1}, (0, 1)),
-        ({"placement": "wave", "stages_per_device": 3, "num_devices": 2}, (0, 1, 1, 0, 0, 1)),
+        (
+            {"placement": "wave", "stages_per_device": 3, "num_devices": 2},
+            (0, 1, 1, 0, 0, 1),
+        ),
         ({"placement": "wave", "num_devices": 2}, (0, 1, 1, 0)),
         ({"placement": "wave", "stages_per_device": 1, "num_devices": 2}, (0, 1)),
         ({"placement": "vshape", "num_devices": 3}, (0, 1, 2, 2, 1, 0)),
         ({"placement": "vshape", "stages_per_device": 2, "num_devices": 1}, (0, 0)),
         ({"placement": {"stage_to_device": [0, 1, 1, 0]}}, (0, 1, 1, 0)),
-        ({"placement": {"stage_to_device": [1, 0, 0]}, "stages_per_device": 1}, (1, 0, 0)),
+        (
+            {"placement": {"stage_to_device": [1, 0, 0]}, "stages_per_device": 1},
+            (1, 0, 0),
+        ),
         ({"placement": "bidirectional", "num_devices": 4}, (0, 1, 2, 3)),
     ],
 )
@@ -165,7 +175,11 @@ def test_link_transfers_skip_neighbours_on_one_device() -> None:
     p2p = {"mode": "link", "bytes": [1, 2, 3], "bandwidth": 1}
     problem = lowered(placement="vshape", num_microbatches=1, p2p=p2p, times=SPLIT)
     names = problem.op_names(np.arange(problem.num_ops))
-    transfers = {name: int(problem.duration[names.index(name)]) for name in names if name[0] == "T"}
+    transfers = {
+        name: int(problem.duration[names.index(name)])
+        for name in names
+        if name[0] == "T"
+    }
     assert transfers == {"TF0.0": 1, "TB1.0": 1, "TF2.0": 3, "TB3.0": 3}
     assert edges(problem)["F1.0", "F2.0"] == 0
     assert edges(problem)["I2.0", "I1.0"] == 0
@@ -255,7 +269,9 @@ def test_split_backward_shares_the_release_exactly() -> None:
         ({"times": {"forward": [1, [2, [3]]], "backward": 1}}, "times.forward[1][1]"),
     ],
 )
-def test_a_list_that_is_too_deep_is_refused_where_it_is(fields: dict[str, Any], where: str) -> None:
+def test_a_list_that_is_too_deep_is_refused_where_it_is(
+    fields: dict[str, Any], where: str
+) -> None:
     with pytest.raises(InputError, match=r"expected a number,? or a list") as refused:
         instance(**fields)
     assert refused.value.field == where
@@ -278,21 +294,38 @@ def test_static_amounts_add_up_per_device() -> None:
     problem = lowered(placement="vshape", memory=fields)
     assert [pool.initial for pool in problem.pools] == [Fraction(3, 2), 6]
     assert [pool.capacity for pool in problem.pools] == [8, 9]
-    assert set(held(problem, 0)) == {"F0.0", "F0.1", "F3.0", "F3.1", "B0.0", "B0.1", "B3.0", "B3.1"}
+    assert set(held(problem, 0)) == {
+        "F0.0",
+        "F0.1",
+        "F3.0",
+        "F3.1",
+        "B0.0",
+        "B0.1",
+        "B3.0",
+        "B3.1",
+    }
 
 
 def test_bidirectional_pipes_hold_the_stages_of_both() -> None:
     """Device 1 of three is the middle of both pipes: one copy of stage 1, as of its optimizer."""
     fields = memory(static=[1, 2, 4])
     problem = lowered(
-        placement="bidirectional", num_devices=3, memory=fields, allreduce=5, optimizer=7
+        placement="bidirectional",
+        num_devices=3,
+        memory=fields,
+        allreduce=5,
+        optimizer=7,
     )
     assert [pool.initial for pool in problem.pools] == [5, 2, 5]
     assert set(held(problem, 0)) == {"F0.0", "B0.0", "F2.1", "B2.1"}
     assert set(held(problem, 1)) == {"F1.0", "B1.0", "F1.1", "B1.1"}
     names = ["OPT0@0", "OPT0@2", "OPT1", "OPT2@0", "OPT2@2"]
     assert (
-        sorted(name for name in map(problem.op_name, range(problem.num_ops)) if "OPT" in name)
+        sorted(
+            name
+            for name in map(problem.op_name, range(problem.num_ops))
+            if "OPT" in name
+        )
         == names
     )
     assert resources(problem, "AR1") == ["comm 1"]
@@ -331,7 +364,12 @@ def test_allreduce_of_bidirectional_pipes_is_a_rendezvous() -> None:
     lags = edges(problem)
     assert resources(problem, "AR0") == ["comm 0", "comm 1"]
     assert resources(problem, "OPT0@1") == ["device 1"]
-    assert {("B0.0", "AR0"), ("B0.1", "AR0"), ("AR0", "OPT0@0"), ("AR0", "OPT0@1")} <= set(lags)
+    assert {
+        ("B0.0", "AR0"),
+        ("B0.1", "AR0"),
+        ("AR0", "OPT0@0"),
+        ("AR0", "OPT0@1"),
+    } <= set(lags)
 
 
 def test_bidirectional_optimizers_without_allreduce_wait_for_their_own_pipe() -> None:
@@ -369,7 +407,9 @@ def test_times_without_a_common_tick_are_rounded_up() -> None:
 
 
 def test_large_split_pipeline_is_lowered() -> None:
-    problem = lowered(num_devices=64, num_microbatches=1024, times=SPLIT, memory=memory())
+    problem = lowered(
+        num_devices=64, num_microbatches=1024, times=SPLIT, memory=memory()
+    )
     assert problem.num_ops == 196_608
     assert len(problem.before) == 2 * 64 * 1024 + 2 * 63 * 1024
     assert problem.op_name(problem.num_ops - 1) == "W63.1023"
@@ -386,11 +426,25 @@ FULL: dict[str, Any] = {
     "num_microbatches": 2,
     "placement": "wave",
     "lengths": [512, [100, 28]],
-    "times": {"forward": [1, 2, [0.1, 0.2], 3], "backward_input": 1.5, "backward_weight": 2},
-    "p2p": {"mode": "link", "latency": [[0, 1], [2, 0]], "bytes": [1, 2, [3, 5]], "bandwidth": 4},
+    "times": {
+        "forward": [1, 2, [0.1, 0.2], 3],
+        "backward_input": 1.5,
+        "backward_weight": 2,
+    },
+    "p2p": {
+        "mode": "link",
+        "latency": [[0, 1], [2, 0]],
+        "bytes": [1, 2, [3, 5]],
+        "bandwidth": 4,
+    },
     "memory": {
         "capacity": [8, 9],
-        "activation": [0.25, [0.5, 0.75], 1, {"per_token": 0, "per_square": 1e-6, "constant": 0.5}],
+        "activation": [
+            0.25,
+            [0.5, 0.75],
+            1,
+            {"per_token": 0, "per_square": 1e-6, "constant": 0.5},
+        ],
         "forward_peak": 2,
         "released_by_backward_weight": 0.43243243243243246,
         "static": [0, 1, 2, 3],
@@ -421,7 +475,9 @@ def test_json_round_trip(seed: int) -> None:
 
 @pytest.mark.parametrize("nothing", [0, [0, 0], [[0, 0, 0], 0]])
 def test_times_that_are_all_zero_are_refused(nothing: Any) -> None:
-    with pytest.raises(InputError, match="times: expected some time above 0, all are 0"):
+    with pytest.raises(
+        InputError, match="times: expected some time above 0, all are 0"
+    ):
         instance(num_microbatches=3, times={"forward": nothing, "backward": 0})
     one = instance(num_microbatches=3, times={"forward": nothing, "backward": [0, 0.5]})
     assert one.times.forward is not None

@@ -94,13 +94,19 @@ def test_the_best_of_all_splits_is_found_and_the_bound_holds(seed: int) -> None:
 
 def test_memory_for_no_split_is_proved() -> None:
     """Not even one micro-batch in flight fits."""
-    found = ppsolve.optimize(PipelineInstance.parse(pipeline(memory={"capacity": 1})), time_limit=5)
+    found = ppsolve.optimize(
+        PipelineInstance.parse(pipeline(memory={"capacity": 1})), time_limit=5
+    )
     assert found.status is Status.INFEASIBLE
     assert "no split" in found.reason
 
 
 REFUSED = [
-    ({"layers": {**LAYERS, "body": {**LAYERS["body"], "count": 1}}}, "layers.body.count", "2 lay"),
+    (
+        {"layers": {**LAYERS, "body": {**LAYERS["body"], "count": 1}}},
+        "layers.body.count",
+        "2 lay",
+    ),
     (
         {"layers": {**LAYERS, "recompute": LAYERS["recompute"] * 2}},
         "layers.recompute[1].name",
@@ -112,12 +118,21 @@ REFUSED = [
         "at most the activation",
     ),
     (
-        {"layers": {**LAYERS, "last": {"forward": 1, "backward_input": 1, "backward_weight": 1}}},
+        {
+            "layers": {
+                **LAYERS,
+                "last": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+            }
+        },
         "layers.last",
         "that the body has",
     ),
     ({"times": {"forward": 1, "backward": 2}}, "times.forward", "in layers, got both"),
-    ({"memory": {"capacity": 4, "activation": 2}}, "memory.activation", "in layers, got both"),
+    (
+        {"memory": {"capacity": 4, "activation": 2}},
+        "memory.activation",
+        "in layers, got both",
+    ),
     ({"placement": "bidirectional", "num_microbatches": 4}, "placement", "with layers"),
 ]
 
@@ -155,13 +170,19 @@ def test_results_of_decimal_layers_are_read_back(tmp_path: Path) -> None:
 
 def test_reports_and_drawn_schedules_name_the_split() -> None:
     """Alike stages stand together, in runs."""
-    instance = PipelineInstance.parse(pipeline(num_devices=5, layers={"body": LAYERS["body"]}))
+    instance = PipelineInstance.parse(
+        pipeline(num_devices=5, layers={"body": LAYERS["body"]})
+    )
     found = ppsolve.optimize(instance, time_limit=1)
-    assert ("stages 0 to 4", "1 layer: keep 1") in PipelineDrawing().facts(found, instance)
+    assert ("stages 0 to 4", "1 layer: keep 1") in PipelineDrawing().facts(
+        found, instance
+    )
     split = ({"keep": 2}, {"keep": 4, "full": 1}, {"keep": 2}, {"keep": 2}, {"full": 1})
     other = found.model_copy(update={"layers": split})
     assert found.schedule is not None
-    view = PipelineDrawing().view(ScheduleView("", found.schedule, other, ViewOptions()))
+    view = PipelineDrawing().view(
+        ScheduleView("", found.schedule, other, ViewOptions())
+    )
     assert list(view.facts)[-3:] == [
         ("stages 0, 2 to 3", "2 layers: keep 2"),
         ("stage 1", "5 layers: keep 4, full 1"),
@@ -196,7 +217,9 @@ def test_a_simulated_step_is_that_of_the_toolkit() -> None:
     for case, run in with_steps():
         instance = of_sapp(case, max(run["simulated"]["peak_memory"]))
         plan = run["layers_per_stage"]
-        counts = np.zeros((len(instance.layers.names), instance.num_stages), dtype=np.int64)
+        counts = np.zeros(
+            (len(instance.layers.names), instance.num_stages), dtype=np.int64
+        )
         for kind, rows in plan.items():
             name = "keep" if kind == "none" else kind
             counts[instance.layers.names.index(name)] = np.ravel(rows)
@@ -209,7 +232,9 @@ def test_a_simulated_step_is_that_of_the_toolkit() -> None:
         assert under_order(case, less).rate(counts) is None
 
 
-@pytest.mark.parametrize("name", first(1, ["sapp_seq_p8_m32_v1", "sapp_test_p8_m32_v1"]))
+@pytest.mark.parametrize(
+    "name", first(1, ["sapp_seq_p8_m32_v1", "sapp_test_p8_m32_v1"])
+)
 def test_splits_are_never_worse_than_those_of_the_toolkit(name: str) -> None:
     """Under its order, within its limits; what it proves infeasible has no split."""
     case = sapp(name)
@@ -227,7 +252,9 @@ def test_limits_of_slices_are_infeasible_with_one_more_in_flight() -> None:
     case = sapp("sapp_seq_p8_m32_v1_k2")
     for run in case["runs"]:
         instance = of_sapp(case, run["memory_limit"])
-        assert has_no_room(case, instance, under_order(case, instance)) == ("simulated" not in run)
+        assert has_no_room(case, instance, under_order(case, instance)) == (
+            "simulated" not in run
+        )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -239,7 +266,9 @@ def test_the_bound_of_an_order_holds_for_every_split_that_fits(seed: int) -> Non
         for cost in (data["layers"][part] for part in ("first", "body", "last")):
             cost["backward_input"] = cost["backward_weight"] = cost.pop("backward") / 2
     instance = PipelineInstance.parse(data | {"placement": placement})
-    splits = OrderedSplits(instance, next(each for each in PUBLISHED if each.name == name))
+    splits = OrderedSplits(
+        instance, next(each for each in PUBLISHED if each.name == name)
+    )
     values = []
     for counts in every_split(instance):
         schedule = splits.schedule(counts)
@@ -247,7 +276,9 @@ def test_the_bound_of_an_order_holds_for_every_split_that_fits(seed: int) -> Non
         value = splits.rate(counts)
         assert value == (schedule.makespan if fits else None)
         values += [value] if fits else []
-        fitted = splits.fit.fitted(counts, np.ones(2, dtype=np.bool_), random.Random(seed))
+        fitted = splits.fit.fitted(
+            counts, np.ones(2, dtype=np.bool_), random.Random(seed)
+        )
         if fits:
             assert splits.rate(fitted) is not None
             assert (fitted.sum(axis=0) == counts.sum(axis=0)).all()
@@ -266,7 +297,9 @@ def test_the_work_of_all_layers_is_a_bound_without_any_time(objective: str) -> N
     assert task.board.bound.value == task.scale.ticks(Fraction(3 * 42, 2))
 
 
-def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_are_searched_until_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where the orders of the best split are proved at once, further ones have other seeds."""
     seeds = []
     search = layers_task.search_splits
@@ -281,7 +314,9 @@ def test_splits_are_searched_until_the_time_is_over(monkeypatch: pytest.MonkeyPa
     found = ppsolve.optimize(instance, time_limit=2)
     assert found.stop_reason is StopReason.TIME
     assert seeds[:3] == [1, 2, 3]
-    assert {step.name: step for step in found.steps}["further splits"].value == found.value
+    assert {step.name: step for step in found.steps}[
+        "further splits"
+    ].value == found.value
 
 
 def test_a_deterministic_limit_bounds_the_splits_that_are_tried(
@@ -300,10 +335,16 @@ def test_a_deterministic_limit_bounds_the_splits_that_are_tried(
     for limit in (0.1, 0.2, 1e4):
         ppsolve.optimize(instance, time_limit=limit, deterministic=True)
     per_unit = SearchParams().modes.split_ops
-    assert tried == [int(0.1 * per_unit / ops), int(0.2 * per_unit / ops), ORDERED_STEPS]
+    assert tried == [
+        int(0.1 * per_unit / ops),
+        int(0.2 * per_unit / ops),
+        ORDERED_STEPS,
+    ]
 
 
-def test_a_deterministic_run_says_that_its_effort_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deterministic_run_says_that_its_effort_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No clock runs, so that no time limit was reached."""
     monkeypatch.setattr(layers_task, "ORDERED_STEPS", 20)
     found = ppsolve.optimize(PipelineInstance.parse(pipeline()), deterministic=True)

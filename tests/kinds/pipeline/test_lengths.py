@@ -56,14 +56,18 @@ def held(problem: Problem, device: int) -> dict[str, tuple[Fraction, Fraction]]:
 
 class TestCosts:
     def test_cost_is_tokens_and_squares_of_each_sequence_and_a_constant(self) -> None:
-        problem = lowered(lengths=LENGTHS, times={"forward": [COST, 5], "backward": COST})
+        problem = lowered(
+            lengths=LENGTHS, times={"forward": [COST, 5], "backward": COST}
+        )
         row = [17, 9.5, 11.5]
         assert times_of(problem, "F") == [row, [5] * 3]
         assert times_of(problem, "B") == [row, row]
 
     def test_missing_coefficients_are_zero(self) -> None:
         forward = [{"per_token": 3}, {"per_square": 1}]
-        problem = lowered(lengths=LENGTHS, times={"forward": forward, "backward": {"constant": 7}})
+        problem = lowered(
+            lengths=LENGTHS, times={"forward": forward, "backward": {"constant": 7}}
+        )
         assert times_of(problem, "F") == [[12, 9, 9], [16, 5, 9]]
         assert times_of(problem, "B") == [[7] * 3] * 2
 
@@ -87,7 +91,12 @@ class TestCosts:
                 "activation": {"per_token": 1},
                 "forward_peak": [{"per_token": 1, "per_square": 1}, 50],
             },
-            p2p={"mode": "link", "bytes": [{"per_token": 2}], "bandwidth": 4, "latency": 1},
+            p2p={
+                "mode": "link",
+                "bytes": [{"per_token": 2}],
+                "bandwidth": 4,
+                "latency": 1,
+            },
         )
         assert held(problem, 0)["F0.1"] == (8, 5)
         assert held(problem, 0)["B0.1"] == (0, 3)
@@ -97,11 +106,17 @@ class TestCosts:
 
     def test_split_backwards_share_the_activation_of_their_microbatch(self) -> None:
         times = {"forward": 1, "backward_input": 1, "backward_weight": 1}
-        memory = {"capacity": 9, "activation": [[1, 2, 4], 1], "released_by_backward_weight": 0.25}
+        memory = {
+            "capacity": 9,
+            "activation": [[1, 2, 4], 1],
+            "released_by_backward_weight": 0.25,
+        }
         found = held(lowered(times=times, memory=memory), 0)
         assert (found["F0.2"], found["I0.2"], found["W0.2"]) == ((4, 0), (0, 3), (0, 1))
 
-    @pytest.mark.parametrize("entry", [COST, [COST, 0], [[17, 9.5, 11.5], {"per_token": 3}]])
+    @pytest.mark.parametrize(
+        "entry", [COST, [COST, 0], [[17, 9.5, 11.5], {"per_token": 3}]]
+    )
     def test_written_as_it_was_read(self, entry: Any) -> None:
         given = {"lengths": LENGTHS, "times": {"forward": entry, "backward": 2}}
         instance = pipeline(**given)
@@ -112,7 +127,9 @@ class TestCosts:
 
     def test_in_numbers_is_the_pipeline_with_lists(self) -> None:
         given = pipeline(lengths=LENGTHS, times={"forward": [COST, 5], "backward": 2})
-        lists = pipeline(lengths=LENGTHS, times={"forward": [[17, 9.5, 11.5], 5], "backward": 2})
+        lists = pipeline(
+            lengths=LENGTHS, times={"forward": [[17, 9.5, 11.5], 5], "backward": 2}
+        )
         assert given.in_numbers() == lists
         assert lists.in_numbers() is lists
 
@@ -129,7 +146,9 @@ class TestMemory:
         problem = lowered(
             memory={"capacity": 9, "activation": [2, 1], "forward_peak": [[3, 4, 2], 1]}
         )
-        assert {name: held(problem, 0)[name] for name in ("F0.0", "F0.1", "F0.2", "B0.1")} == {
+        assert {
+            name: held(problem, 0)[name] for name in ("F0.0", "F0.1", "F0.2", "B0.1")
+        } == {
             "F0.0": (3, 1),
             "F0.1": (4, 2),
             "F0.2": (2, 0),
@@ -151,7 +170,11 @@ class TestMemory:
         assert "holds 5 of 4.5 at 1 us (too much from 1 us to 2 us)" in broken.message
 
     def test_flow_has_the_amounts_of_each_microbatch(self) -> None:
-        memory = {"capacity": 9, "activation": [[1, 2, 3], 1], "forward_peak": [[2, 4, 3], 1]}
+        memory = {
+            "capacity": 9,
+            "activation": [[1, 2, 3], 1],
+            "forward_peak": [[2, 4, 3], 1],
+        }
         problem = lowered(memory=memory)
         flow = flow_of(problem)
         assert flow is not None
@@ -164,13 +187,21 @@ class TestMemory:
 
 class TestSendQueue:
     def queued(self) -> Problem:
-        p2p = {"mode": "send_queue", "bytes": [[6, 2, 4], 2], "bandwidth": 2, "latency": 1}
+        p2p = {
+            "mode": "send_queue",
+            "bytes": [[6, 2, 4], 2],
+            "bandwidth": 2,
+            "latency": 1,
+        }
         return lowered(num_devices=3, p2p=p2p)
 
     def test_both_directions_share_the_queue_of_the_sender_alone(self) -> None:
         problem = self.queued()
         used = {
-            name: [problem.resource_names[r] for r in problem.resources_of(number(problem, name))]
+            name: [
+                problem.resource_names[r]
+                for r in problem.resources_of(number(problem, name))
+            ]
             for name in ("TF0.0", "TF1.0", "TB1.0", "TB2.0")
         }
         assert used == {
@@ -182,8 +213,16 @@ class TestSendQueue:
 
     def test_transfers_last_bytes_over_bandwidth_then_the_latency(self) -> None:
         problem = self.queued()
-        assert [problem.duration[number(problem, f"TF0.{i}")] for i in range(3)] == [3, 1, 2]
-        assert [problem.duration[number(problem, f"TB1.{i}")] for i in range(3)] == [3, 1, 2]
+        assert [problem.duration[number(problem, f"TF0.{i}")] for i in range(3)] == [
+            3,
+            1,
+            2,
+        ]
+        assert [problem.duration[number(problem, f"TB1.{i}")] for i in range(3)] == [
+            3,
+            1,
+            2,
+        ]
         edge = (problem.before == number(problem, "TF0.0")) & (
             problem.after == number(problem, "F1.0")
         )
@@ -193,7 +232,9 @@ class TestSendQueue:
         problem = self.queued()
         start = np.arange(problem.num_ops) * 100
         start[[number(problem, name) for name in ("TF1.0", "TB1.0")]] = 10**6
-        rules = {v.rule: v.message for v in check_schedule(problem, Schedule(problem, start))}
+        rules = {
+            v.rule: v.message for v in check_schedule(problem, Schedule(problem, start))
+        }
         assert "send 1" in rules["overlap"]
 
 
@@ -202,12 +243,23 @@ class TestFamilies:
         "fields",
         [
             {"memory": {"capacity": 9, "activation": [1, [1, 2, 1]]}},
-            {"memory": {"capacity": 9, "activation": 1, "forward_peak": [1, [1, 2, 1]]}},
+            {
+                "memory": {
+                    "capacity": 9,
+                    "activation": 1,
+                    "forward_peak": [1, [1, 2, 1]],
+                }
+            },
             {"p2p": {"mode": "send_queue", "bytes": [[1, 2, 1]], "bandwidth": 1}},
-            {"times": {"forward": {"per_token": 1}, "backward": 2}, "lengths": [3, [1, 1], [2, 1]]},
+            {
+                "times": {"forward": {"per_token": 1}, "backward": 2},
+                "lengths": [3, [1, 1], [2, 1]],
+            },
         ],
     )
-    def test_microbatches_are_alike_only_if_all_amounts_are(self, fields: dict[str, Any]) -> None:
+    def test_microbatches_are_alike_only_if_all_amounts_are(
+        self, fields: dict[str, Any]
+    ) -> None:
         (family,) = lowered(**fields).families
         assert lowered(**fields).microbatch[family[:, 0]].tolist() == [0, 2]
 
@@ -223,10 +275,26 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         'expected "lengths" of the pipeline beside a cost over lengths, got none',
     ),
     ({"lengths": [1, 2]}, "lengths", "expected 3 entries (one per micro-batch), got 2"),
-    ({"lengths": 7}, "lengths", "expected a list with one entry per micro-batch, got 7"),
-    ({"lengths": [1, 2.5, 3]}, "lengths[1]", "(a whole number from 1 to 1E+15), got 2.5"),
-    ({"lengths": [1, [2, 0], 3]}, "lengths[1][1]", "(a whole number from 1 to 1E+15), got 0"),
-    ({"lengths": [1, [], 3]}, "lengths[1]", "or a list of at least one, got a list of 0"),
+    (
+        {"lengths": 7},
+        "lengths",
+        "expected a list with one entry per micro-batch, got 7",
+    ),
+    (
+        {"lengths": [1, 2.5, 3]},
+        "lengths[1]",
+        "(a whole number from 1 to 1E+15), got 2.5",
+    ),
+    (
+        {"lengths": [1, [2, 0], 3]},
+        "lengths[1][1]",
+        "(a whole number from 1 to 1E+15), got 0",
+    ),
+    (
+        {"lengths": [1, [], 3]},
+        "lengths[1]",
+        "or a list of at least one, got a list of 0",
+    ),
     ({"lengths": [1, "a", 3]}, "lengths[1]", 'got the text "a"'),
     (
         {"lengths": LENGTHS, "times": {"forward": {"per_tokens": 1}, "backward": 1}},
@@ -234,7 +302,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         'unknown field "per_tokens"; did you mean "per_token"?',
     ),
     (
-        {"lengths": LENGTHS, "times": {"forward": [1, {"per_token": -1}], "backward": 1}},
+        {
+            "lengths": LENGTHS,
+            "times": {"forward": [1, {"per_token": -1}], "backward": 1},
+        },
         "times.forward[1].per_token",
         "expected a number >= 0, got -1",
     ),
@@ -244,7 +315,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "got an object",
     ),
     (
-        {"lengths": [10**9, 1, 1], "times": {"forward": {"per_square": 1}, "backward": 1}},
+        {
+            "lengths": [10**9, 1, 1],
+            "times": {"forward": {"per_square": 1}, "backward": 1},
+        },
         "times.forward",
         "expected a cost of at most 1E+15, got 1.000000E+18 for micro-batch 0",
     ),
@@ -287,7 +361,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "field", "message"), REFUSED)
-def test_misuse_names_field_and_remedy(fields: dict[str, Any], field: str, message: str) -> None:
+def test_misuse_names_field_and_remedy(
+    fields: dict[str, Any], field: str, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         pipeline(**fields)
     assert caught.value.field == field

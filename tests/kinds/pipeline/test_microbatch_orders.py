@@ -45,7 +45,9 @@ def run(name: str, instance: PipelineInstance) -> HeuristicOutcome:
 
 
 def test_work_is_that_of_all_stages_without_transfers() -> None:
-    instance = pipeline(p2p={"mode": "send_queue", "bytes": [[9, 9, 9, 1]], "bandwidth": 1})
+    instance = pipeline(
+        p2p={"mode": "send_queue", "bytes": [[9, 9, 9, 1]], "bandwidth": 1}
+    )
     assert work_of(lower(instance)).tolist() == [30, 6, 24, 12]
 
 
@@ -76,7 +78,9 @@ def test_first_forwards_go_by_size(name: str, lengths: Any, order: list[int]) ->
 def test_the_best_pattern_is_named_in_the_entry(name: str) -> None:
     instance = pipeline()
     problem = lower(instance)
-    entry = kind_of(instance).entry_of(instance, problem, run_heuristic(name, instance, problem))
+    entry = kind_of(instance).entry_of(
+        instance, problem, run_heuristic(name, instance, problem)
+    )
     assert entry.pattern in {heuristic.name for heuristic in PATTERNS}
 
 
@@ -103,11 +107,16 @@ def test_equal_micro_batches_have_no_order(name: str, fields: dict[str, Any]) ->
 )
 def test_memory_and_transfers_make_them_unequal_too(fields: dict[str, Any]) -> None:
     equal = {"forward": 1, "backward": 2}
-    assert run("ascending", pipeline(times=equal, **fields)).status is HeuristicStatus.FEASIBLE
+    assert (
+        run("ascending", pipeline(times=equal, **fields)).status
+        is HeuristicStatus.FEASIBLE
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_pattern_that_fits_is_kept_before_a_shorter_one_that_does_not(name: str) -> None:
+def test_a_pattern_that_fits_is_kept_before_a_shorter_one_that_does_not(
+    name: str,
+) -> None:
     """Room for two activations: 1F1B fits on both devices in any order, GPipe in none."""
     outcome = run(name, pipeline(memory={"capacity": 2, "activation": 1}))
     assert outcome.status is HeuristicStatus.FEASIBLE
@@ -117,7 +126,9 @@ def test_a_pattern_that_fits_is_kept_before_a_shorter_one_that_does_not(name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_both_pipes_of_a_bidirectional_pipeline_keep_their_micro_batches(name: str) -> None:
+def test_both_pipes_of_a_bidirectional_pipeline_keep_their_micro_batches(
+    name: str,
+) -> None:
     outcome = run(name, pipeline(placement="bidirectional"))
     assert outcome.status is HeuristicStatus.NOT_APPLICABLE
 
@@ -132,7 +143,9 @@ def test_collectives_are_added_to_the_best_order(name: str) -> None:
 def test_no_pattern_is_refused() -> None:
     instance = pipeline()
     looped = [each for each in PATTERNS if each.name == "interleaved-1f1b"]
-    with pytest.raises(NotApplicableError, match="needs a published schedule that applies"):
+    with pytest.raises(
+        NotApplicableError, match="needs a published schedule that applies"
+    ):
         under_patterns(Request(instance, lower(instance)), looped, [np.arange(4)])
 
 
@@ -146,7 +159,9 @@ def test_time_that_is_over_ends_the_search_with_the_first_order() -> None:
         under_patterns(request, PATTERNS, given).schedule.makespan
         for request, given in ((short, orders), (Request(instance, problem), orders))
     )
-    alone = under_patterns(Request(instance, problem), PATTERNS, orders[:1]).schedule.makespan
+    alone = under_patterns(
+        Request(instance, problem), PATTERNS, orders[:1]
+    ).schedule.makespan
     assert (first, alone, both) == (48, 48, 45)
 
 
@@ -156,7 +171,9 @@ def test_clusters_are_of_like_values() -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(8, 25), (20, 25), (21, 7), (3, 7)])
-def test_every_order_of_the_clusters_and_the_given_one(count: int, expected: int) -> None:
+def test_every_order_of_the_clusters_and_the_given_one(
+    count: int, expected: int
+) -> None:
     """4 clusters have 24 orders, 3 have 6: more than 20 micro-batches have 3, 3 have no more."""
     work = np.arange(count, dtype=np.int64) ** 2
     orders = cluster_orders(work)
@@ -178,7 +195,9 @@ TIMES = {"forward": [[1, 2, 3], 4], "backward": [5, [6, 7, 1]]}
 
 
 def _pipeline(**changes):
-    return PipelineInstance(**{"num_devices": 2, "num_microbatches": 3, "times": TIMES} | changes)
+    return PipelineInstance(
+        **{"num_devices": 2, "num_microbatches": 3, "times": TIMES} | changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,8 +205,21 @@ def _pipeline(**changes):
     [
         {},
         {"memory": {"capacity": [4, 3], "activation": [[1, 2, 3], [3, 1, 1]]}},
-        {"memory": {"capacity": 5, "activation": [[1, 2, 3], 1], "forward_peak": [[2, 3, 4], 2]}},
-        {"p2p": {"mode": "send_queue", "bytes": [[3, 1, 2]], "bandwidth": 1, "latency": 1}},
+        {
+            "memory": {
+                "capacity": 5,
+                "activation": [[1, 2, 3], 1],
+                "forward_peak": [[2, 3, 4], 2],
+            }
+        },
+        {
+            "p2p": {
+                "mode": "send_queue",
+                "bytes": [[3, 1, 2]],
+                "bandwidth": 1,
+                "latency": 1,
+            }
+        },
         {"optimizer": [9, 0]},
     ],
 )
@@ -200,7 +232,11 @@ def test_the_optimum_of_tiny_pipelines_is_found(changes):
 
 
 def test_what_comes_before_all_microbatches_runs_first():
-    cut = {"forward": {"segments": 2, "allreduce": 1}, "reduce_scatter": 1, "all_gather": 2}
+    cut = {
+        "forward": {"segments": 2, "allreduce": 1},
+        "reduce_scatter": 1,
+        "all_gather": 2,
+    }
     problem = lower(_pipeline(collectives=cut))
     found = search_orders(Request(_pipeline(collectives=cut), problem)).schedule
     assert not check_schedule(problem, found)
@@ -208,10 +244,15 @@ def test_what_comes_before_all_microbatches_runs_first():
 
 @pytest.mark.parametrize("seconds", [None, 0.2])
 def test_ops_that_collectives_cut_are_searched_too(seconds):
-    cut = {"forward": {"segments": 2, "allreduce": 3}, "backward": {"segments": 2, "allreduce": 1}}
+    cut = {
+        "forward": {"segments": 2, "allreduce": 3},
+        "backward": {"segments": 2, "allreduce": 1},
+    }
     instance = _pipeline(collectives=cut)
     problem = lower(instance)
-    found = search_orders(Request(instance, problem, effort=Effort(Clock(seconds)))).schedule
+    found = search_orders(
+        Request(instance, problem, effort=Effort(Clock(seconds)))
+    ).schedule
     assert not check_schedule(problem, found)
     best = ppsolve.optimize(instance, time_limit=20)
     assert best.status is Status.OPTIMAL
@@ -221,9 +262,13 @@ def test_ops_that_collectives_cut_are_searched_too(seconds):
 @pytest.mark.parametrize(
     "instance",
     [
-        PipelineInstance(num_devices=2, num_microbatches=3, times={"forward": 1, "backward": 2}),
+        PipelineInstance(
+            num_devices=2, num_microbatches=3, times={"forward": 1, "backward": 2}
+        ),
         _pipeline(
-            num_microbatches=2, placement="bidirectional", times={"forward": 1, "backward": 2}
+            num_microbatches=2,
+            placement="bidirectional",
+            times={"forward": 1, "backward": 2},
         ),
     ],
 )
@@ -235,7 +280,11 @@ def test_others_are_told_what_it_needs(instance):
 
 @pytest.mark.parametrize(
     "name",
-    ["p4_m8_sigma04_seed48", "p8_m16_sigma04_seed48_transfer", "p4_m16_sigma01_seed48_memory"],
+    [
+        "p4_m8_sigma04_seed48",
+        "p8_m16_sigma04_seed48_transfer",
+        "p4_m16_sigma01_seed48_memory",
+    ],
 )
 def test_published_planners_are_beaten_in_counted_steps(name):
     case = read_case(name)

@@ -46,7 +46,9 @@ def test_input_gradients_come_back_as_in_1f1b(devices: int, microbatches: int) -
 
 @pytest.mark.parametrize("name", ["zb-1p", "zb-h1"])
 @pytest.mark.parametrize(("capacity", "fits"), [(4, True), (3.9, False)])
-def test_memory_of_1f1b_is_enough_and_needed(name: str, capacity: float, fits: bool) -> None:
+def test_memory_of_1f1b_is_enough_and_needed(
+    name: str, capacity: float, fits: bool
+) -> None:
     instance = PipelineInstance(
         num_devices=4,
         num_microbatches=12,

@@ -31,9 +31,15 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
     """Return the JSON of a small pipeline with delays and, mostly, memory."""
     devices, microbatches = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     placement = draw(
-        st.sampled_from(["linear", "vshape", "interleaved", "wave", "bidirectional", "explicit"])
+        st.sampled_from(
+            ["linear", "vshape", "interleaved", "wave", "bidirectional", "explicit"]
+        )
     )
-    data: dict[str, Any] = {"kind": "pipeline", "num_devices": devices, "placement": placement}
+    data: dict[str, Any] = {
+        "kind": "pipeline",
+        "num_devices": devices,
+        "placement": placement,
+    }
     stages = devices
     if placement in {"vshape", "interleaved", "wave"}:
         data["stages_per_device"] = 2
@@ -48,7 +54,9 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
     row = st.lists(TIMES, min_size=microbatches, max_size=microbatches)
     times = TIMES | st.lists(TIMES | row, min_size=stages, max_size=stages)
     kinds = draw(
-        st.sampled_from([("forward", "backward"), ("forward", "backward_input", "backward_weight")])
+        st.sampled_from(
+            [("forward", "backward"), ("forward", "backward_input", "backward_weight")]
+        )
     )
     data["times"] = {kind: draw(times) for kind in kinds}
     assume(re.search("[1-9]", str(data["times"])))  # all zero are refused
@@ -65,7 +73,9 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
             "static": draw(per(st.sampled_from([0, 0.5]), stages)),
         }
         if draw(st.booleans()):
-            data["memory"]["forward_peak"] = draw(per(st.sampled_from([1.5, 1.75, 3]), stages))
+            data["memory"]["forward_peak"] = draw(
+                per(st.sampled_from([1.5, 1.75, 3]), stages)
+            )
     return data
 
 
@@ -100,7 +110,9 @@ def said_by_oracle(data: dict[str, Any], document: dict[str, Any]) -> set[Findin
     return {finding[:1] if finding[0] == "overlap" else finding for finding in found}
 
 
-@given(pipelines(), st.sampled_from(["list-tail", "list-backward-first", "list-serial"]))
+@given(
+    pipelines(), st.sampled_from(["list-tail", "list-backward-first", "list-serial"])
+)
 def test_schedules_of_heuristics_break_no_rule(data: dict[str, Any], name: str) -> None:
     document = schedule_of(data, name)
     assume(document is not None)

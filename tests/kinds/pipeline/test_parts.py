@@ -19,7 +19,9 @@ RECOMPUTE = {"modes": [{"name": "full", "time": 1, "held": 1}]}
 FIELDS: dict[str, dict[str, Any]] = {
     "ReplicasPart": {"replicas": {"count": 2, "assignment": "free"}},
     "FusedPart": {"overlap": {"ratio": 0.5}},
-    "FillerDevicesPart": {"fillers": [{"name": "a", "device": 0, "devices": [1], "pieces": [1]}]},
+    "FillerDevicesPart": {
+        "fillers": [{"name": "a", "device": 0, "devices": [1], "pieces": [1]}]
+    },
     "ModesPart": {"memory": {"activation": 2, "capacity": 8, "recompute": RECOMPUTE}},
     "LayersPart": {"layers": {"body": {"count": 3, "forward": 1, "backward": 2}}},
 }
@@ -47,13 +49,17 @@ def test_a_pipeline_without_parts_leaves_nothing_open() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_no_pipeline_has_two_parts_so_their_order_decides_nothing(first: str, second: str) -> None:
+def test_no_pipeline_has_two_parts_so_their_order_decides_nothing(
+    first: str, second: str
+) -> None:
     with pytest.raises(InputError, match=r"expected (no|it in layers, got both)"):
         pipeline(first, second)
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_a_part_claims_of_a_schedule_is_the_problem_that_it_makes(name: str) -> None:
+def test_what_a_part_claims_of_a_schedule_is_the_problem_that_it_makes(
+    name: str,
+) -> None:
     """A claim names the choice whole: lowered again it is the problem of the schedule."""
     instance = pipeline(name)
     heuristic = next(
@@ -72,7 +78,9 @@ def test_what_a_part_claims_of_a_schedule_is_the_problem_that_it_makes(name: str
 
 
 @pytest.mark.parametrize("name", [*FIELDS, ""])
-def test_heuristics_that_choose_are_run_on_pipelines_of_their_part_alone(name: str) -> None:
+def test_heuristics_that_choose_are_run_on_pipelines_of_their_part_alone(
+    name: str,
+) -> None:
     instance = pipeline(*filter(None, [name]))
     own = part_of(instance).heuristics
     run = {one.name for one in PIPELINE.heuristics_of(instance)}

@@ -16,7 +16,11 @@ from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies.curve import placements_of
 from tests.studies.plan.cases import document, planned
 
-ORIGIN: dict[str, Any] = {"request": "mine", "layers_per_stage": [2, 3], "microbatch_size": 4}
+ORIGIN: dict[str, Any] = {
+    "request": "mine",
+    "layers_per_stage": [2, 3],
+    "microbatch_size": 4,
+}
 PIPELINE: dict[str, Any] = {
     "name": "two",
     "num_devices": 2,
@@ -37,8 +41,9 @@ def test_solvers_do_not_see_it() -> None:
 
 def test_it_is_written_and_read() -> None:
     given = PipelineInstance.parse(PIPELINE)
-    assert '"plan": {"request": "mine", "layers_per_stage": [2, 3], "microbatch_size": 4}' in (
-        instance_text(given)
+    assert (
+        '"plan": {"request": "mine", "layers_per_stage": [2, 3], "microbatch_size": 4}'
+        in (instance_text(given))
     )
     assert given.plan is not None
     assert dict(given.plan.decisions()) == {
@@ -50,7 +55,10 @@ def test_it_is_written_and_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layers_per_stage": [5]}, "plan.layers_per_stage: expected a number or 2 entries"),
+        (
+            {"layers_per_stage": [5]},
+            "plan.layers_per_stage: expected a number or 2 entries",
+        ),
         ({"layers_per_stage": [0, 5]}, "plan.layers_per_stage[0]: "),
         ({"microbatch_size": 0}, "plan.microbatch_size: "),
         ({"recompute": "some"}, "plan.recompute: "),
@@ -72,7 +80,11 @@ def test_a_plan_says_what_it_chose() -> None:
     data = document(4, 2, 1, pipeline_depths=[2], replicas=[1], batch_sizes=[8])
     ends = {"forward": 0, "backward": 0}
     block = {"count": 4, "forward": 1, "backward": 2}
-    data["model"]["layers"] = [{"name": "embedding", **ends}, block, {"name": "head", **ends}]
+    data["model"]["layers"] = [
+        {"name": "embedding", **ends},
+        block,
+        {"name": "head", **ends},
+    ]
     found = planned(data)
     assert found.instance is not None
     assert found.winner is not None
@@ -91,7 +103,9 @@ def test_a_plan_says_what_it_chose() -> None:
 def test_the_order_of_ranks_is_said_where_it_matters() -> None:
     orders = {}
     for per_node in (2, 4):
-        data = document(4, 4 // per_node, per_node, pipeline_depths=[2], batch_sizes=[8])
+        data = document(
+            4, 4 // per_node, per_node, pipeline_depths=[2], batch_sizes=[8]
+        )
         found = planned(data)
         assert found.instance is not None
         assert found.instance.plan is not None

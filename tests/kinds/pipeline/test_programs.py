@@ -17,7 +17,11 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     Action,
     Communication,
 )
-from ppsolve.solver.kinds.pipeline.programs.communications import events, needs, transfer_of
+from ppsolve.solver.kinds.pipeline.programs.communications import (
+    events,
+    needs,
+    transfer_of,
+)
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_exchanges, broken_rules
 
 F0, F1 = Action(0, FORWARD, 0), Action(1, FORWARD, 0)
@@ -78,7 +82,12 @@ def test_every_op_is_there_once_and_every_rank_has_some(
     ],
 )
 def test_sends_stand_behind_their_op_and_receives_before_theirs(
-    first: list[Action | Communication], second: list[Action | Communication], rules: list[str]
+    first: list[Action | Communication],
+    second: list[Action | Communication],
+    rules: list[str],
 ) -> None:
-    rows = [*first, Communication(0, REDUCE_GRAD)], [*second, Communication(1, REDUCE_GRAD)]
+    rows = (
+        [*first, Communication(0, REDUCE_GRAD)],
+        [*second, Communication(1, REDUCE_GRAD)],
+    )
     assert [violation.rule for violation in broken_exchanges(rows)] == rules

@@ -47,7 +47,9 @@ def torch_id(case: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("times", [FUSED, SPLIT], ids=["fused", "split"])
 @pytest.mark.parametrize("case", TORCH, ids=torch_id)
-def test_torch_orders_are_reproduced(case: dict[str, Any], times: dict[str, int]) -> None:
+def test_torch_orders_are_reproduced(
+    case: dict[str, Any], times: dict[str, int]
+) -> None:
     instance = pipeline(
         case["ranks"],
         case["microbatches"],
@@ -58,7 +60,10 @@ def test_torch_orders_are_reproduced(case: dict[str, Any], times: dict[str, int]
     needs_split = any("I" in kinds for kinds in case["counts"])
     if needs_split and times is FUSED:
         assert outcome.status is HeuristicStatus.NOT_APPLICABLE
-        assert outcome.reason == "needs split backwards (backward_input and backward_weight)"
+        assert (
+            outcome.reason
+            == "needs split backwards (backward_input and backward_weight)"
+        )
     else:
         assert outcome.orders == case["orders"]
         assert outcome.status is HeuristicStatus.FEASIBLE
@@ -119,7 +124,9 @@ def test_fused_backward_of_a_split_instance_holds_the_gradient_back() -> None:
     assert outcome.schedule is not None
     # Device 0 runs from the first op to the last, so its span is the makespan.
     work = row["forward_us"] + row["backward_input_us"] + row["backward_weight_us"]
-    span = row["num_microbatches"] * work / (1 - row["bubble_rates_rerun_exact"]["1F1B"])
+    span = (
+        row["num_microbatches"] * work / (1 - row["bubble_rates_rerun_exact"]["1F1B"])
+    )
     assert outcome.schedule.makespan == round(span) == 2_480_217
 
 
@@ -130,7 +137,11 @@ def test_transfer_of_a_fused_backward_waits_for_the_weight_gradient() -> None:
     assert outcome.schedule is not None
     problem = outcome.schedule.problem
     start = dict(
-        zip(problem.op_names(range(problem.num_ops)), outcome.schedule.start.tolist(), strict=True)
+        zip(
+            problem.op_names(range(problem.num_ops)),
+            outcome.schedule.start.tolist(),
+            strict=True,
+        )
     )
     assert start == {
         "F0.0": 0, "TF0.0": 1, "F1.0": 3, "I1.0": 4, "W1.0": 5, "TB1.0": 6, "I0.0": 8, "W0.0": 9,
@@ -160,14 +171,28 @@ def test_stages_in_any_order_on_the_devices() -> None:
     [
         ("gpipe", {"placement": "vshape"}, "needs stages = devices, one stage on each"),
         ("1f1b", {"placement": "bidirectional"}, "needs one pipe (not bidirectional)"),
-        ("zb-h1", {"times": FUSED}, "needs split backwards (backward_input and backward_weight)"),
-        ("interleaved-1f1b", {}, "needs at least 2 devices and 2 stages per device with stage"),
-        ("zbv", {"placement": "wave", "stages_per_device": 3}, "needs a V placement: 2 stages"),
+        (
+            "zb-h1",
+            {"times": FUSED},
+            "needs split backwards (backward_input and backward_weight)",
+        ),
+        (
+            "interleaved-1f1b",
+            {},
+            "needs at least 2 devices and 2 stages per device with stage",
+        ),
+        (
+            "zbv",
+            {"placement": "wave", "stages_per_device": 3},
+            "needs a V placement: 2 stages",
+        ),
         ("dualpipe-v", {"placement": "vshape"}, "needs micro-batches >= 2 x devices"),
         ("chimera", {}, "needs bidirectional pipes"),
     ],
 )
-def test_what_a_heuristic_needs_is_said(name: str, fields: dict[str, Any], reason: str) -> None:
+def test_what_a_heuristic_needs_is_said(
+    name: str, fields: dict[str, Any], reason: str
+) -> None:
     outcome = run(name, pipeline(4, 6, **fields))
     assert outcome.status is HeuristicStatus.NOT_APPLICABLE
     assert outcome.reason is not None
@@ -183,7 +208,10 @@ def test_groups_of_interleaved_1f1b() -> None:
         "needs micro-batches divisible by the 2 rounds of PyTorch's rule "
         "(micro-batches // devices), or a group size; got 9"
     )
-    assert run("interleaved-1f1b", instance, group_size=9).status is HeuristicStatus.FEASIBLE
+    assert (
+        run("interleaved-1f1b", instance, group_size=9).status
+        is HeuristicStatus.FEASIBLE
+    )
     with pytest.raises(InputError, match="expected a group size of at least 1, got 0"):
         run("interleaved-1f1b", instance, group_size=0)
 
@@ -223,9 +251,14 @@ def test_schedule_that_breaks_memory_is_kept_and_marked() -> None:
 
 def test_zb_h2_peak_memory() -> None:
     memory = {"capacity": 7, "activation": 1}
-    assert run("zb-h2", pipeline(4, 12, memory=memory)).status is HeuristicStatus.FEASIBLE
+    assert (
+        run("zb-h2", pipeline(4, 12, memory=memory)).status is HeuristicStatus.FEASIBLE
+    )
     memory["capacity"] = 6
-    assert run("zb-h2", pipeline(4, 12, memory=memory)).status is HeuristicStatus.INFEASIBLE
+    assert (
+        run("zb-h2", pipeline(4, 12, memory=memory)).status
+        is HeuristicStatus.INFEASIBLE
+    )
 
 
 @pytest.mark.parametrize("name", ["zb-1p", "zb-h1", "zb-h2", "1f1b", "gpipe"])
@@ -235,12 +268,16 @@ def test_few_microbatches(name: str, microbatches: int) -> None:
 
 
 def test_unknown_name_gets_a_suggestion() -> None:
-    with pytest.raises(InputError, match='unknown heuristic "zb-h3"; did you mean "zb-h'):
+    with pytest.raises(
+        InputError, match='unknown heuristic "zb-h3"; did you mean "zb-h'
+    ):
         run("zb-h3", pipeline(2, 2))
 
 
 def test_of_equal_schedules_the_one_that_holds_less_is_kept() -> None:
-    result = ppsolve.optimize(pipeline(2, 3), time_limit=0, heuristics=["gpipe", "1f1b"])
+    result = ppsolve.optimize(
+        pipeline(2, 3), time_limit=0, heuristics=["gpipe", "1f1b"]
+    )
     assert [entry.value for entry in result.heuristics] == [result.value] * 2
     assert result.best_by == "1f1b"
 

@@ -82,7 +82,9 @@ def test_heuristics_schedule_what_was_published(name: str) -> None:
         schedule = pattern.propose(Request(instance, problem), given).schedule
         assert check_schedule(problem, schedule) == []
         shown = figures(schedule)
-        assert Fraction(str(shown["makespan"])) == Fraction(str(record.makespan)), record[:2]
+        assert Fraction(str(shown["makespan"])) == Fraction(str(record.makespan)), (
+            record[:2]
+        )
         assert max(shown["peak_memory"].values()) == record.peak_memory
 
 
@@ -104,7 +106,9 @@ def test_all_that_was_published_is_covered() -> None:
     assert sum(1 for name in NAMES for _ in recorded_of(read_case(name))) == 218
 
 
-@pytest.mark.parametrize("name", ["p4_m8_sigma04_seed48", "p8_m16_sigma04_seed48_transfer"])
+@pytest.mark.parametrize(
+    "name", ["p4_m8_sigma04_seed48", "p8_m16_sigma04_seed48_transfer"]
+)
 def test_relaxed_stops_where_it_did(name: str) -> None:
     case = read_case(name)
     assert case["schedulers"]["relaxed-1F1B"]["given_order"]["status"] == "failed"
@@ -114,7 +118,8 @@ def test_relaxed_stops_where_it_did(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", first(3, (name for name in NAMES if "m8" in name or "p4_m16_sigma04" in name))
+    "name",
+    first(3, (name for name in NAMES if "m8" in name or "p4_m16_sigma04" in name)),
 )
 def test_clusters_beat_the_given_order(name: str) -> None:
     """The planner tries the given order too: it is never worse under any of its rules."""

@@ -18,7 +18,10 @@ FIXED = {one.name for one in PUBLISHED if one.orders is not None}
 def drawn(seed: int) -> dict[str, Any]:
     """Return a small pipeline, in one of three placements, most with memory."""
     rng = random.Random(seed)
-    devices, placement = rng.choice([2, 3, 4]), rng.choice(["linear", "interleaved", "vshape"])
+    devices, placement = (
+        rng.choice([2, 3, 4]),
+        rng.choice(["linear", "interleaved", "vshape"]),
+    )
     stages = devices * (1 if placement == "linear" else 2)
 
     def times() -> list[float]:
@@ -26,10 +29,17 @@ def drawn(seed: int) -> dict[str, Any]:
 
     # Whole numbers, decimals with and without rounding of doubles, and no common tick at all.
     digits = rng.choice(
-        [round, lambda time: round(time, 2), lambda time: round(time) * 0.1, lambda time: time]
+        [
+            round,
+            lambda time: round(time, 2),
+            lambda time: round(time) * 0.1,
+            lambda time: time,
+        ]
     )
 
-    halves = ("backward_input", "backward_weight") if rng.random() < 0.7 else ("backward",)
+    halves = (
+        ("backward_input", "backward_weight") if rng.random() < 0.7 else ("backward",)
+    )
     memory = {
         "capacity": [rng.choice([1, 1.5, 2, 3]) * stages for _ in range(devices)],
         "activation": [rng.choice([1, 2]) for _ in range(stages)],
@@ -50,7 +60,10 @@ def drawn(seed: int) -> dict[str, Any]:
 def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
     document = drawn(seed)
     pipeline = ppsolve.PipelineInstance(**document)
-    found, known = ppsolve.quick(pipeline), ppsolve.optimize(pipeline, time_limit=2, workers=1)
+    found, known = (
+        ppsolve.quick(pipeline),
+        ppsolve.optimize(pipeline, time_limit=2, workers=1),
+    )
     if known.value is None:
         assert found.value is None
         return
@@ -69,7 +82,9 @@ def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
     assert found.bound <= (np.inf if found.value is None else found.value)
     twice = {name: [row, row] for name, row in document["times"].items()}
     columns = ppsolve.quick(pipeline, **twice)
-    assert columns.value.tolist() == pytest.approx([found.value or np.nan] * 2, rel=0, nan_ok=True)
+    assert columns.value.tolist() == pytest.approx(
+        [found.value or np.nan] * 2, rel=0, nan_ok=True
+    )
     assert columns.bound.tolist() == [found.bound] * 2
     assert columns.by.tolist() == [found.by] * 2
     assert columns.bound_by.tolist() == [found.bound_by] * 2
@@ -80,7 +95,11 @@ def pipeline(**changes: Any) -> ppsolve.PipelineInstance:
     fields = {
         "num_devices": 4,
         "num_microbatches": 8,
-        "times": {"forward": [100, 90, 90, 140], "backward_input": 95, "backward_weight": 60},
+        "times": {
+            "forward": [100, 90, 90, 140],
+            "backward_input": 95,
+            "backward_weight": 60,
+        },
         "p2p": {"latency": 5},
         "memory": {"capacity": 4, "activation": 1},
     }
@@ -90,7 +109,9 @@ def pipeline(**changes: Any) -> ppsolve.PipelineInstance:
 def test_arrays_stand_in_for_the_entries_of_each_column():
     latency, capacity = np.array([0, 5, 50]), np.array([4, 4, 8])
     forward = np.array([[100, 90, 90, 140], [50, 50, 50, 50], [100, 90, 90, 140]])
-    found = ppsolve.quick(pipeline(), latency=latency, capacity=capacity, forward=forward)
+    found = ppsolve.quick(
+        pipeline(), latency=latency, capacity=capacity, forward=forward
+    )
     for column in range(3):
         alone = pipeline(
             times={
@@ -107,13 +128,19 @@ def test_arrays_stand_in_for_the_entries_of_each_column():
 
 
 def test_values_are_plain_numbers():
-    found = ppsolve.quick(pipeline(times={"forward": 10.1, "backward": 20.2}, p2p={"latency": 0.1}))
+    found = ppsolve.quick(
+        pipeline(times={"forward": 10.1, "backward": 20.2}, p2p={"latency": 0.1})
+    )
     assert (repr(found.value), repr(found.bound)) == ("334.9", "333.9")
 
 
 def test_values_of_arrays_are_those_of_each_pipeline_and_plain():
     forward = np.round(np.random.default_rng(1).uniform(8, 12, (40, 4)), 1)
-    times = {"forward": forward, "backward_input": forward * 1.1, "backward_weight": forward * 0.9}
+    times = {
+        "forward": forward,
+        "backward_input": forward * 1.1,
+        "backward_weight": forward * 0.9,
+    }
     options = {"p2p": {"latency": 0.3}, "memory": {"capacity": "1p", "activation": 1.1}}
     base = pipeline(times=dict.fromkeys(times, 1), **options)
     found = ppsolve.quick(base, **times)
@@ -125,21 +152,34 @@ def test_values_of_arrays_are_those_of_each_pipeline_and_plain():
 
 
 def test_times_of_many_digits_keep_them_in_arrays():
-    for time, expected in ((1.00000000006, 32.00000000192), (12345678901, 395061724832)):
-        base = pipeline(num_devices=1, num_microbatches=16, times={"forward": 1, "backward": 1})
+    for time, expected in (
+        (1.00000000006, 32.00000000192),
+        (12345678901, 395061724832),
+    ):
+        base = pipeline(
+            num_devices=1, num_microbatches=16, times={"forward": 1, "backward": 1}
+        )
         found = ppsolve.quick(base, forward=[[time]], backward=[[time]])
         assert (found.value.tolist(), found.bound.tolist()) == ([expected], [expected])
 
 
-@pytest.mark.parametrize("halves", [("backward",), ("backward_input", "backward_weight")])
+@pytest.mark.parametrize(
+    "halves", [("backward",), ("backward_input", "backward_weight")]
+)
 def test_orders_that_a_number_of_microbatches_does_not_have_are_left_out(halves):
     """Interleaved 1F1B has no groups for 5 micro-batches on 2 devices; looped BFS runs them."""
     times = {"forward": 1} | dict.fromkeys(halves, 2)
     odd = pipeline(
-        num_devices=2, num_microbatches=5, placement="interleaved", times=times, memory=None
+        num_devices=2,
+        num_microbatches=5,
+        placement="interleaved",
+        times=times,
+        memory=None,
     )
     found, known = ppsolve.quick(odd), ppsolve.optimize(odd, time_limit=0)
-    looped = next(entry.value for entry in known.heuristics if entry.name == "looped-bfs")
+    looped = next(
+        entry.value for entry in known.heuristics if entry.name == "looped-bfs"
+    )
     assert found.bound <= known.value <= found.value <= looped
 
 
@@ -147,7 +187,9 @@ def test_an_activation_of_millions_of_memories_does_not_wrap_around():
     """Cut into 2^40 parts of the memory, 9.3e6 memories are more than 64 bits hold."""
     small = {"capacity": 1, "activation": 9.3e6}
     assert ppsolve.quick(pipeline(memory=small)).value is None
-    columns = ppsolve.quick(pipeline(), activation=[9.3e6, 1, 1e15], capacity=[1, 4, 1e-3])
+    columns = ppsolve.quick(
+        pipeline(), activation=[9.3e6, 1, 1e15], capacity=[1, 4, 1e-3]
+    )
     assert np.isnan(columns.value).tolist() == [True, False, True]
 
 
@@ -160,7 +202,10 @@ def test_a_bound_is_a_whole_tick_and_the_same_in_arrays():
         p2p={"latency": 0},
         memory={"capacity": 2, "activation": 1},
     )
-    found, columns = ppsolve.quick(held), ppsolve.quick(held, backward=[backward], forward=[4])
+    found, columns = (
+        ppsolve.quick(held),
+        ppsolve.quick(held, backward=[backward], forward=[4]),
+    )
     assert (found.bound, found.bound_by) == (47, "memory-time")
     assert (columns.bound[0], columns.bound_by[0]) == (47, "memory-time")
 
@@ -214,7 +259,10 @@ def test_no_columns_have_no_answers():
 
 
 def test_a_capacity_of_arrays_may_have_no_limit():
-    free, columns = pipeline(memory=None), ppsolve.quick(pipeline(), capacity=[np.inf, 4])
+    free, columns = (
+        pipeline(memory=None),
+        ppsolve.quick(pipeline(), capacity=[np.inf, 4]),
+    )
     assert columns.value[0] == ppsolve.quick(free).value
     assert columns.bound[0] == ppsolve.quick(free).bound
 
@@ -245,28 +293,43 @@ FULL = {"name": "full", "time": 2, "held": 0}
         ({"objective": "device_span"}, "objective"),
         ({"placement": "bidirectional"}, "placement"),
         ({"times": {"forward": [list(range(1, 9))] * 4, "backward": 3}}, "lengths"),
-        ({"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}}, "memory.forward_peak"),
+        (
+            {"memory": {"capacity": 4, "activation": 1, "forward_peak": 2}},
+            "memory.forward_peak",
+        ),
         (
             {"memory": {"capacity": 4, "activation": 1, "left_to_weight": 0}},
             "memory.left_to_weight",
         ),
         (
-            {"memory": {"capacity": 4, "activation": 1, "recompute": {"modes": [FULL]}}},
+            {
+                "memory": {
+                    "capacity": 4,
+                    "activation": 1,
+                    "recompute": {"modes": [FULL]},
+                }
+            },
             "memory.recompute",
         ),
     ],
 )
 def test_what_a_quick_answer_does_not_know_is_refused(changes, field):
-    with pytest.raises(ppsolve.InputError, match="expected a pipeline without it") as error:
+    with pytest.raises(
+        ppsolve.InputError, match="expected a pipeline without it"
+    ) as error:
         ppsolve.quick(pipeline(**changes))
     assert error.value.field == field
 
 
 @pytest.mark.parametrize("given", ["own.json", [1, 2], None])
 def test_what_is_no_pipeline_is_refused(given):
-    with pytest.raises(ppsolve.InputError, match="expected a pipeline, as load_instance and parse"):
+    with pytest.raises(
+        ppsolve.InputError, match="expected a pipeline, as load_instance and parse"
+    ):
         ppsolve.quick(given)
-    with pytest.raises(ppsolve.InputError, match="expected an instance, as load_instance and par"):
+    with pytest.raises(
+        ppsolve.InputError, match="expected an instance, as load_instance and par"
+    ):
         ppsolve.curve(given, "capacity", [1])
 
 
@@ -279,7 +342,10 @@ def test_what_is_no_pipeline_is_refused(given):
         ({"forward": [1, 2], "latency": [1]}, r"expected 2 numbers >= 0, got \(1,\)"),
         ({"capacity": [-1, 2]}, "expected 2 numbers >= 0"),
         ({"forward": [np.inf]}, r"expected 0 or numbers from 1E-30 to 1E\+15, got inf"),
-        ({"latency": [1, 1e16]}, r"expected 0 or numbers from 1E-30 to 1E\+15, got 1e\+16"),
+        (
+            {"latency": [1, 1e16]},
+            r"expected 0 or numbers from 1E-30 to 1E\+15, got 1e\+16",
+        ),
     ],
 )
 def test_arrays_of_another_shape_are_refused(arrays, words):

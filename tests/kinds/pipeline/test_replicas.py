@@ -37,7 +37,13 @@ def pipeline(**changes):
 
 def test_devices_are_numbered_through_all_replicas_and_ops_carry_theirs():
     problem = lower_joint(pipeline(), ((0, 3), (2, 1)))
-    names = dict(zip(problem.op_names(range(problem.num_ops)), range(problem.num_ops), strict=True))
+    names = dict(
+        zip(
+            problem.op_names(range(problem.num_ops)),
+            range(problem.num_ops),
+            strict=True,
+        )
+    )
     assert problem.resource_names == ("device 0", "device 1", "device 2", "device 3")
     assert [pool.name for pool in problem.pools] == list(problem.resource_names)
     op = names["F0.2"]
@@ -61,9 +67,21 @@ def test_a_replica_alone_has_the_numbers_of_its_microbatches():
         ({"count": 3}, "num_microbatches", "multiple of the 3 replicas"),
         ({"count": 5, "counts": "any"}, "replicas.count", "at most 4"),
         ({"count": 2, "members": [[0, 1]]}, "replicas.members", "one list for each"),
-        ({"count": 2, "members": [[0, 1], [1, 2]]}, "replicas.members", "1 is in replicas 0 and 1"),
-        ({"count": 2, "members": [[0, 1], [2, 4]]}, "replicas.members", "from 0 to 3, got 4"),
-        ({"count": 2, "members": [[0], [1, 2, 3]]}, "replicas.members", "as many micro-batches"),
+        (
+            {"count": 2, "members": [[0, 1], [1, 2]]},
+            "replicas.members",
+            "1 is in replicas 0 and 1",
+        ),
+        (
+            {"count": 2, "members": [[0, 1], [2, 4]]},
+            "replicas.members",
+            "from 0 to 3, got 4",
+        ),
+        (
+            {"count": 2, "members": [[0], [1, 2, 3]]},
+            "replicas.members",
+            "as many micro-batches",
+        ),
         (
             {"count": 2, "counts": "any", "members": [[0, 1, 2], [3, 3]]},
             "replicas.members",
@@ -126,7 +144,9 @@ def test_free_replicas_take_the_longest_first_as_many_as_their_counts_allow():
 
 def test_a_claimed_assignment_is_read_where_it_is_one():
     first, claimed = ((0, 1), (2, 3)), ((0, 2), (1, 3))
-    assert read_assignment({"assignment": [[0, 2], [1, 3]]}, pipeline(**FREE)) == claimed
+    assert (
+        read_assignment({"assignment": [[0, 2], [1, 3]]}, pipeline(**FREE)) == claimed
+    )
     for claim in (None, "0", [[0, 2], [1, 4]]):
         assert read_assignment({"assignment": claim}, pipeline(**FREE)) == first
     fixed = pipeline(replicas={"count": 2})
@@ -138,11 +158,16 @@ def test_more_ops_than_memory_holds_are_refused_before_they_are_made():
     most = MAX_LOWERED // 4
     plain = {"times": {"forward": 1, "backward": 2}, "replicas": None}
     huge = pipeline(**plain, num_microbatches=most + 2)
-    with pytest.raises(InputError, match=f"at most {MAX_LOWERED} ops .* got {MAX_LOWERED + 8}"):
+    with pytest.raises(
+        InputError, match=f"at most {MAX_LOWERED} ops .* got {MAX_LOWERED + 8}"
+    ):
         lower_pipeline(huge)
     with pytest.raises(InputError, match=f"at most {MAX_LOWERED} ops"):
         lower_replicas(huge, ((0,), (1,)))
-    assert lower_replicas(pipeline(**plain, num_microbatches=most), ((0,),))[0].num_ops == 6
+    assert (
+        lower_replicas(pipeline(**plain, num_microbatches=most), ((0,),))[0].num_ops
+        == 6
+    )
 
 
 def test_times_without_a_common_tick_are_rounded_up_unless_told():
@@ -179,9 +204,13 @@ def test_a_result_whose_assignment_is_another_is_refused():
     data = json.loads(ppsolve.optimize(instance, time_limit=20).model_dump_json())
     assert {op["replica"] for op in data["schedule"]["ops"]} == {0, 1}
     data["assignment"] = [[0, 1], [2, 3]]
-    assert [violation.rule for violation in ppsolve.check(instance, data)] == ["assignment"]
+    assert [violation.rule for violation in ppsolve.check(instance, data)] == [
+        "assignment"
+    ]
     data["assignment"] = [[0, 1], [1, 3]]
-    assert "assignment" in [violation.rule for violation in ppsolve.check(instance, data)]
+    assert "assignment" in [
+        violation.rule for violation in ppsolve.check(instance, data)
+    ]
     data["assignment"] = None
     data["schedule"]["ops"][0]["replica"] ^= 1
     assert [violation.rule for violation in ppsolve.check(instance, data)] == ["label"]
@@ -204,22 +233,34 @@ def test_orders_of_fixed_replicas_are_searched_once_there_is_a_schedule():
     forward = [(7 * i) % 11 + 1 for i in range(16)]
     times = {"forward": [forward] * 2, "backward": [forward[::-1]] * 2}
     replicas = {"count": 2, "assignment": "fixed"}
-    instance = pipeline(num_microbatches=16, times=times, replicas=replicas, optimizer=0)
+    instance = pipeline(
+        num_microbatches=16, times=times, replicas=replicas, optimizer=0
+    )
     events: list[tuple[str, str]] = []
     result = ppsolve.optimize(
-        instance, time_limit=20, on_progress=lambda told: events.append((told.event, told.source))
+        instance,
+        time_limit=20,
+        on_progress=lambda told: events.append((told.event, told.source)),
     )
     assert result.status == "OPTIMAL"
     published = [source for event, source in events if event == "heuristic"]
-    assert events.index(("incumbent", "replicas")) < events.index(("heuristic", published[-1]))
+    assert events.index(("incumbent", "replicas")) < events.index(
+        ("heuristic", published[-1])
+    )
     assert {"gpipe", "1f1b", "fifo"} <= {entry.name for entry in result.heuristics}
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("heuristics", [[], ["gpipe"]])
-def test_replicas_without_a_schedule_to_begin_with_are_solved(heuristics, deterministic):
+def test_replicas_without_a_schedule_to_begin_with_are_solved(
+    heuristics, deterministic
+):
     instance = pipeline(memory={"capacity": 1, "activation": 1})
-    options = {"heuristics": heuristics, "deterministic": deterministic, "time_limit": 20}
+    options = {
+        "heuristics": heuristics,
+        "deterministic": deterministic,
+        "time_limit": 20,
+    }
     result = ppsolve.optimize(instance, **options)
     assert result.status == "OPTIMAL"
     assert result.value == ppsolve.optimize(instance, time_limit=20).value

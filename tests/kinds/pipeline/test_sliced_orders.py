@@ -15,7 +15,12 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.kinds.pipeline.sliced import interleaved_seq1f1b, seq1f1b, seq1f1b_zb, slimpipe
+from ppsolve.solver.kinds.pipeline.sliced import (
+    interleaved_seq1f1b,
+    seq1f1b,
+    seq1f1b_zb,
+    slimpipe,
+)
 from tests.marks import first
 from tests.running import run_heuristic
 
@@ -63,12 +68,17 @@ def run_rank(ranks: int, rank: int, batches: int, splits: int) -> Iterator[Step]
         yield rank, "B", queue.pop()
 
 
-def run_chunks(ranks: int, rank: int, chunks: int, batches: int, splits: int) -> Iterator[Step]:
+def run_chunks(
+    ranks: int, rank: int, chunks: int, batches: int, splits: int
+) -> Iterator[Step]:
     """`forward_backward_pipelining_with_interleaving` of the same, on one rank."""
     total = batches * chunks * splits
     warmup = (chunks - 1) * ranks + (ranks - rank - 1) * 2 + splits - 1
     warmup = total if batches == ranks else min(warmup, total)
-    queues, units = [SpQueue(splits) for _ in range(chunks)], [count() for _ in range(chunks)]
+    queues, units = (
+        [SpQueue(splits) for _ in range(chunks)],
+        [count() for _ in range(chunks)],
+    )
 
     def forward(step: int) -> Step:
         chunk = step % (ranks * chunks) // ranks
@@ -118,15 +128,21 @@ def most_held(steps: Sequence[Step]) -> int:
     return most - 1
 
 
-@pytest.mark.parametrize(("ranks", "chunks", "splits"), [(4, 1, 4), (4, 2, 8), (8, 2, 8)])
-def test_slimpipe_holds_what_its_paper_says(ranks: int, chunks: int, splits: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "chunks", "splits"), [(4, 1, 4), (4, 2, 8), (8, 2, 8)]
+)
+def test_slimpipe_holds_what_its_paper_says(
+    ranks: int, chunks: int, splits: int
+) -> None:
     # 1 + 2 (p - 1) / (n v) micro-batches on the first rank: n v + 2 (p - 1) slices of its chunks.
     orders = steps_of(slimpipe(ranks, chunks, 4, splits))
     assert most_held(orders[0]) == splits * chunks + 2 * (ranks - 1)
     assert most_held(orders[-1]) == splits * chunks
 
 
-def test_zero_bubble_by_slices_defers_weight_gradients_as_far_as_the_warm_up_is_longer() -> None:
+def test_zero_bubble_by_slices_defers_weight_gradients_as_far_as_the_warm_up_is_longer() -> (
+    None
+):
     orders = steps_of(seq1f1b_zb(2, 1, 2, 2))
     assert [f"{kind}{unit}" for _, kind, unit in orders[0]] == (
         ["F0", "F1", "F2", "I1", "W1", "F3", "I0", "W0", "I3", "W3", "I2", "W2"]
@@ -154,7 +170,9 @@ def makespan(instance: PipelineInstance, orders: list[list[Step]]) -> Fraction:
             if (unit + move) // slices == unit // slices and unit + move >= 0:
                 needs.append((stage, kind, unit + move))
             if all(need in end for need in needs):
-                entry: Any = (numbers.forward if kind == "F" else numbers.backward)[stage]
+                entry: Any = (numbers.forward if kind == "F" else numbers.backward)[
+                    stage
+                ]
                 time = Fraction(entry[unit] if isinstance(entry, tuple) else entry)
                 end[step] = max([free[device], *(end[need] for need in needs)]) + time
                 free[device] = end[step]

@@ -46,10 +46,18 @@ def random_sliced(seed: int) -> dict[str, Any]:
 
     def row(low: int, high: int) -> Any:
         size = pick(0, count, count, batches * count)
-        return rng.integers(low, high, size).tolist() if size else int(rng.integers(low, high))
+        return (
+            rng.integers(low, high, size).tolist()
+            if size
+            else int(rng.integers(low, high))
+        )
 
     def rows(low: int, high: int, items: int = stages) -> Any:
-        return [row(low, high) for _ in range(items)] if rng.random() < 0.8 else pick(low, high)
+        return (
+            [row(low, high) for _ in range(items)]
+            if rng.random() < 0.8
+            else pick(low, high)
+        )
 
     kinds = ("forward", "backward_input", "backward_weight")
     kinds = pick(("forward", "backward"), kinds, kinds)
@@ -73,9 +81,13 @@ def random_sliced(seed: int) -> dict[str, Any]:
         if rng.random() < 0.6:
             data["memory"]["key_value"] = rows(0, 2)
         if rng.random() < 0.2:
-            data["memory"]["forward_peak"] = [[pick(3, 4)] * count for _ in range(stages)]
+            data["memory"]["forward_peak"] = [
+                [pick(3, 4)] * count for _ in range(stages)
+            ]
         whole = 3 * count * (stages // devices)
-        data["memory"]["capacity"] = whole + int(rng.integers(0, whole * (batches - 1) // 2 + 3))
+        data["memory"]["capacity"] = whole + int(
+            rng.integers(0, whole * (batches - 1) // 2 + 3)
+        )
     return data
 
 
@@ -97,7 +109,9 @@ def test_agrees_with_the_plain_model(seed: int) -> None:
 
 def cases() -> list[dict[str, Any]]:
     """Return the eight cases with proved optima."""
-    found: list[dict[str, Any]] = json.loads((DATA / "slices" / "cases.json").read_text())["cases"]
+    found: list[dict[str, Any]] = json.loads(
+        (DATA / "slices" / "cases.json").read_text()
+    )["cases"]
     return found
 
 
@@ -107,7 +121,11 @@ def test_proves_the_recorded_optima(case: dict[str, Any]) -> None:
     data = {key: value for key, value in case.items() if key not in {"expected", "p2p"}}
     data["p2p"] = {"latency": case["p2p"]}
     result = ppsolve.optimize(PipelineInstance.parse(data), time_limit=60)
-    assert (result.status, result.value, result.bound) == (Status.OPTIMAL, expected, expected)
+    assert (result.status, result.value, result.bound) == (
+        Status.OPTIMAL,
+        expected,
+        expected,
+    )
 
 
 def sliced(**fields: Any) -> PipelineInstance:
@@ -159,8 +177,14 @@ def test_charts_pages_and_traces_show_micro_batch_and_slice() -> None:
     document = found.model_dump(mode="json")
     schedule = kind_of(instance).read(instance, problem, document)[0]
     place = columns["names"].index("B1.1.0")
-    assert [columns[name][place] for name in ("stage", "microbatch", "slice")] == [1, 1, 0]
-    events = json.loads(perfetto_json([TracedSchedule("best", schedule)]))["traceEvents"]
+    assert [columns[name][place] for name in ("stage", "microbatch", "slice")] == [
+        1,
+        1,
+        0,
+    ]
+    events = json.loads(perfetto_json([TracedSchedule("best", schedule)]))[
+        "traceEvents"
+    ]
     traced = {event["name"]: event.get("args") for event in events}
     assert traced["B1.1.0"] == {"stage": 1, "micro-batch": 1, "slice": 0}
     assert dict(pipeline_shape(instance))["micro-batches"] == "2, 2 slices each"
@@ -203,7 +227,9 @@ def test_keys_and_values_are_held_until_the_last_backward(
 
 def test_micro_batches_of_several_sizes_are_told_apart() -> None:
     alike = sliced(num_microbatches=2, times={"forward": [[1, 2], 1], "backward": 1})
-    other = sliced(num_microbatches=2, times={"forward": [[1, 2, 1, 1], 1], "backward": 1})
+    other = sliced(
+        num_microbatches=2, times={"forward": [[1, 2, 1, 1], 1], "backward": 1}
+    )
     assert [len(lower(each).families) for each in (alike, other)] == [1, 0]
     assert [has_unequal_microbatches(each) for each in (alike, other)] == [False, True]
 
@@ -250,21 +276,35 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
 ) -> None:
     cuts = {"count": count, "cuts": "balanced"}
     times = {"forward": cost, "backward": {"per_token": 1}}
-    found = sliced(lengths=lengths, slices=cuts, times=times).in_numbers().times.backward
+    found = (
+        sliced(lengths=lengths, slices=cuts, times=times).in_numbers().times.backward
+    )
     assert list(map(float, found[0])) == tokens
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"slices": "4"}, "slices: expected a number of slices, a list with the tokens of each"),
+        (
+            {"slices": "4"},
+            "slices: expected a number of slices, a list with the tokens of each",
+        ),
         ({"slices": True}, "slices: expected a number of slices"),
         ({"slices": 0}, "slices: "),
         ({"slices": {"count": 2, "cuts": "even"}}, "slices.cuts: "),
         ({"slices": [3, 0]}, "slices[1]: "),
-        ({"slices": {"count": 2, "cuts": "balanced"}}, 'slices.cuts: expected "lengths" and a'),
-        ({"slices": [3, 2], "lengths": [6]}, "slices: expected the 6 tokens of micro-batch 0"),
-        ({"slices": 7, "lengths": [6]}, "slices: expected at most the 6 tokens of micro-batch 0"),
+        (
+            {"slices": {"count": 2, "cuts": "balanced"}},
+            'slices.cuts: expected "lengths" and a',
+        ),
+        (
+            {"slices": [3, 2], "lengths": [6]},
+            "slices: expected the 6 tokens of micro-batch 0",
+        ),
+        (
+            {"slices": 7, "lengths": [6]},
+            "slices: expected at most the 6 tokens of micro-batch 0",
+        ),
         ({"replicas": {"count": 1}}, 'slices: expected no "slices" with such replicas'),
         (
             {"placement": "bidirectional", "num_microbatches": 2},
@@ -287,12 +327,18 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
             "memory.left_to_weight: expected a share with layers or memory modes",
         ),
         (
-            {"times": {"forward": [[1, 2, 3], 1], "backward": 2}, "num_microbatches": 2},
+            {
+                "times": {"forward": [[1, 2, 3], 1], "backward": 2},
+                "num_microbatches": 2,
+            },
             "times.forward[0]: expected a number or 4 entries (one per slice, or 2 of alike "
             "micro-batches), got 3",
         ),
         (
-            {"slices": None, "memory": {"capacity": 2, "activation": 1, "key_value": 1}},
+            {
+                "slices": None,
+                "memory": {"capacity": 2, "activation": 1, "key_value": 1},
+            },
             'memory.key_value: expected "slices" of the pipeline beside',
         ),
         (
@@ -309,7 +355,9 @@ def test_wrong_slices_are_refused(fields: dict[str, Any], message: str) -> None:
 
 
 def test_runtimes_and_actions_know_no_slices() -> None:
-    with pytest.raises(InputError, match="slices: expected one rank per stage and whole"):
+    with pytest.raises(
+        InputError, match="slices: expected one rank per stage and whole"
+    ):
         ppsolve.optimize(sliced(), runtime="torch")
     actions = [["0F0", "0F1", "0B1", "0B0"], ["1F0", "1F1", "1B1", "1B0"]]
     refused = ppsolve.simulate(sliced(), lambda instance: actions)
@@ -322,8 +370,12 @@ def test_work_of_kfac_is_hidden_beside_whole_micro_batches() -> None:
     factors = {"curvature_a": 1, "curvature_b": 1, "inverse_a": 1, "inverse_b": 1}
     module = {"stage": 0, "name": "m", **factors, "precondition": 1}
     data = json.loads(sliced().model_dump_json(by_alias=True, exclude_none=True))
-    with pytest.raises(InputError, match=r"pipeline\.slices: expected whole micro-batches"):
-        KfacInstance.parse({"name": "k", "pipeline": data, "modules": [module], "pattern": "1f1b"})
+    with pytest.raises(
+        InputError, match=r"pipeline\.slices: expected whole micro-batches"
+    ):
+        KfacInstance.parse(
+            {"name": "k", "pipeline": data, "modules": [module], "pattern": "1f1b"}
+        )
 
 
 def test_capacity_in_activations_counts_whole_micro_batches() -> None:
@@ -332,8 +384,12 @@ def test_capacity_in_activations_counts_whole_micro_batches() -> None:
     assert instance.memory.capacity == 1.5 * 2 * 2 * 2
 
 
-@pytest.mark.parametrize("memory", [{"capacity": 3}, {"capacity": 3.5, "forward_peak": 1.5}])
-@pytest.mark.parametrize("name", ["list-tail", "list-work", "list-backward-first", "list-serial"])
+@pytest.mark.parametrize(
+    "memory", [{"capacity": 3}, {"capacity": 3.5, "forward_peak": 1.5}]
+)
+@pytest.mark.parametrize(
+    "name", ["list-tail", "list-work", "list-backward-first", "list-serial"]
+)
 def test_list_schedules_begin_no_micro_batch_that_another_leaves_no_room(
     name: str, memory: dict[str, Any]
 ) -> None:
@@ -342,14 +398,18 @@ def test_list_schedules_begin_no_micro_batch_that_another_leaves_no_room(
     assert len(starts(instance, name)) == 3 * 3 * 4
 
 
-def test_an_op_that_gives_back_twice_takes_both_at_once_when_time_runs_backwards() -> None:
+def test_an_op_that_gives_back_twice_takes_both_at_once_when_time_runs_backwards() -> (
+    None
+):
     # B0.0.0 gives back its activation, and keys and values of both slices.
     problem = lower(sliced(memory={"capacity": 9, "activation": 1, "key_value": 0.5}))
     memory = memory_of(problem)
     op = problem.op_names(range(problem.num_ops)).index("B0.0.0")
     rows = slice(memory.release_pointer[op], memory.release_pointer[op + 1])
     assert memory.release_amount[rows].tolist() == [4]
-    (pool,) = (each for each in ImpliedOrder(problem).pools if each.pool.name == "device 0")
+    (pool,) = (
+        each for each in ImpliedOrder(problem).pools if each.pool.name == "device 0"
+    )
     first = sorted(problem.op_names(pool.holds.acquire))
     assert first == ["F0.0.0", "F0.0.0", "F0.0.1", "F0.0.1"]
     assert pool.holds.base == 0

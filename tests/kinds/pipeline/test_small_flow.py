@@ -34,13 +34,19 @@ def instance_of(step: dict, **fields: object) -> PipelineInstance:
     return PipelineInstance(**(given | fields))
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step['step']}-{step['replica']}")
+@pytest.mark.parametrize(
+    "step", STEPS, ids=lambda step: f"{step['step']}-{step['replica']}"
+)
 def test_recorded_steps_have_the_makespan_that_was_proved_otherwise(step):
     flow = flow_of(lower(instance_of(step)))
     assert flow is not None
     answer = solve_states(flow, 2**62)
     assert answer is not None
-    assert (answer.value, answer.bound, answer.proved) == (step["optimum"], step["optimum"], True)
+    assert (answer.value, answer.bound, answer.proved) == (
+        step["optimum"],
+        step["optimum"],
+        True,
+    )
 
 
 def test_a_run_is_ended_by_the_proof():
@@ -53,7 +59,9 @@ def searched(instance: PipelineInstance, **params: int) -> tuple[int | None, int
     """Return value and bound of a task after the search through states alone."""
     task = PIPELINE.task(instance)
     assert task.flow is not None
-    search_states(Turn(task, Options(time_limit=60), Clock()), StateSearchParams(**params))
+    search_states(
+        Turn(task, Options(time_limit=60), Clock()), StateSearchParams(**params)
+    )
     return task.board.value, task.board.bound.value
 
 

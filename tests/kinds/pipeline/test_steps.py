@@ -90,7 +90,8 @@ def test_orders_replayed_on_the_pipeline_take_as_long_as_the_answer_says(counts)
     problem = lower_joint(instance, tuple(map(tuple, answer.assignment)))
     rows = [device for replica in answer.orders for device in replica]
     orders = [
-        Order.of(Action(int(text[0]), text[1], int(text[2:])) for text in row) for row in rows
+        Order.of(Action(int(text[0]), text[1], int(text[2:])) for text in row)
+        for row in rows
     ]
     schedule = schedule_actions(problem, orders)
     assert check_schedule(problem, schedule) == []
@@ -98,7 +99,9 @@ def test_orders_replayed_on_the_pipeline_take_as_long_as_the_answer_says(counts)
 
 
 def test_memory_that_holds_no_microbatch_is_infeasible_with_the_reason():
-    found = ppsolve.optimize(pipeline(memory={"capacity": 1, "activation": 2}), time_limit=5)
+    found = ppsolve.optimize(
+        pipeline(memory={"capacity": 1, "activation": 2}), time_limit=5
+    )
     assert found.status is Status.INFEASIBLE
     assert "F0.0 alone needs 2 of device 0, capacity 1" in found.reason
 
@@ -107,7 +110,9 @@ def test_memory_that_holds_no_microbatch_is_infeasible_with_the_reason():
 def test_bounds_count_what_follows_all_microbatches(free):
     """Without that 30 and 19 % of the step stay open."""
     replicas = {"count": 2, "assignment": "free"} if free else None
-    instance = pipeline(replicas=replicas, memory=None, optimizer=[0, 9], allreduce=[7, 0])
+    instance = pipeline(
+        replicas=replicas, memory=None, optimizer=[0, 9], allreduce=[7, 0]
+    )
     answer = ppsolve.StepScheduler(instance).schedule(deadline=5.0, patience=0.5)
     assert answer.gap < 0.05
     assert (answer.status is Status.OPTIMAL) is not free
@@ -155,7 +160,12 @@ def test_lengths_of_a_step_change_times_and_memory():
     problem = answer.schedule.problem
     forward = problem.duration[problem.kind_mask("F") & (problem.stage == 0)]
     assert sorted(forward.tolist()) == [1_000_000, 3_000_000, 3_000_000, 4_000_000]
-    assert {float(amount) for pool in problem.pools for amount in pool.amounts} == {0, 1, 3, 4}
+    assert {float(amount) for pool in problem.pools for amount in pool.amounts} == {
+        0,
+        1,
+        3,
+        4,
+    }
     with pytest.raises(InputError, match="largest micro-batches"):
         scheduler.schedule(lengths=[1, 2, 3, 9], deadline=1.0)
 
@@ -186,7 +196,9 @@ def test_numbers_that_do_not_belong_to_the_pipeline_are_refused_by_field(wrong, 
 
 
 def test_lengths_that_nothing_depends_on_are_refused():
-    with pytest.raises(InputError, match="no entry of the pipeline is a cost") as refused:
+    with pytest.raises(
+        InputError, match="no entry of the pipeline is a cost"
+    ) as refused:
         ppsolve.StepScheduler(pipeline()).schedule(lengths=[4, 1, 1, 1])
     assert refused.value.field == "lengths"
 
@@ -200,7 +212,10 @@ def test_threads_get_the_answers_of_their_own_steps():
     scheduler = ppsolve.StepScheduler(pipeline())
 
     def longest(factor: int) -> tuple[float, float]:
-        times = {"forward": factor * np.array(FORWARD), "backward": factor * np.array(BACKWARD)}
+        times = {
+            "forward": factor * np.array(FORWARD),
+            "backward": factor * np.array(BACKWARD),
+        }
         answer = scheduler.schedule(times=times, deadline=2.0, patience=0.2)
         return answer.makespan, factor
 
@@ -208,7 +223,9 @@ def test_threads_get_the_answers_of_their_own_steps():
         found = list(pool.map(longest, [1, 2, 5, 10]))
     # The optimizer step takes 3 whatever the factor.
     (first, _), *others = found
-    assert [value for value, _ in others] == [(first - 3) * factor + 3 for _, factor in others]
+    assert [value for value, _ in others] == [
+        (first - 3) * factor + 3 for _, factor in others
+    ]
 
 
 def test_a_deadline_of_nothing_still_gives_a_valid_answer():
@@ -253,13 +270,19 @@ def test_renumbered_forwards_run_in_order_on_the_last_stage():
     assert [sorted(those) for those in other.assignment] == [
         sorted(those) for those in answer.assignment
     ]
-    for given, devices, those in zip(answer.orders, other.orders, other.assignment, strict=True):
+    for given, devices, those in zip(
+        answer.orders, other.orders, other.assignment, strict=True
+    ):
         assert [text for text in devices[1] if "F" in text] == ["1F0", "1F1"]
-        back = [[text[:2] + str(those[int(text[2:])]) for text in row] for row in devices]
+        back = [
+            [text[:2] + str(those[int(text[2:])]) for text in row] for row in devices
+        ]
         assert back == given
 
 
-@pytest.mark.parametrize(("counts", "sizes"), first(1, [("equal", (2,)), ("any", (1, 2))]))
+@pytest.mark.parametrize(
+    ("counts", "sizes"), first(1, [("equal", (2,)), ("any", (1, 2))])
+)
 def test_few_assignments_are_gone_through(counts, sizes):
     replicas = {"count": 2, "assignment": "free", "counts": counts}
     instance = pipeline(replicas=replicas, optimizer=None)

@@ -19,7 +19,13 @@ EQUAL = {"forward": 1, "backward": 1}
 
 
 def pipeline(p2p: dict[str, Any], **fields: Any) -> PipelineInstance:
-    data = {"num_devices": 2, "num_microbatches": 2, "times": TIMES, "p2p": p2p, **fields}
+    data = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "times": TIMES,
+        "p2p": p2p,
+        **fields,
+    }
     return PipelineInstance.parse(data)
 
 
@@ -30,10 +36,22 @@ def link(bandwidth: Any, size: Any = 6, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("p2p", "line"),
     [
-        (link(6e6), "p2p.bandwidth: a transfer takes 1E-06 us where the shortest op takes 2 us"),
-        (link(1e-4), "p2p.bandwidth: a transfer takes 6E+04 us where the longest op takes 50 us"),
-        ({"latency": 1e-6}, "p2p.latency: it is 1E-06 us where the shortest op takes 2 us"),
-        ({"latency": 6e4}, "p2p.latency: it is 6E+04 us where the longest op takes 50 us"),
+        (
+            link(6e6),
+            "p2p.bandwidth: a transfer takes 1E-06 us where the shortest op takes 2 us",
+        ),
+        (
+            link(1e-4),
+            "p2p.bandwidth: a transfer takes 6E+04 us where the longest op takes 50 us",
+        ),
+        (
+            {"latency": 1e-6},
+            "p2p.latency: it is 1E-06 us where the shortest op takes 2 us",
+        ),
+        (
+            {"latency": 6e4},
+            "p2p.latency: it is 6E+04 us where the longest op takes 50 us",
+        ),
     ],
 )
 def test_the_field_and_both_times_are_named(p2p: dict[str, Any], line: str) -> None:
@@ -60,11 +78,17 @@ def test_the_limits_themselves_and_zeros_are_no_question(p2p: dict[str, Any]) ->
 
 def test_both_fields_may_be_questioned() -> None:
     lines = list(doubtful_units(pipeline(link(1e-4, latency=1e-9))))
-    assert [line.partition(":")[0] for line in lines] == ["p2p.bandwidth", "p2p.latency"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "p2p.bandwidth",
+        "p2p.latency",
+    ]
 
 
 def test_nothing_is_asked_without_transfers() -> None:
-    assert list(doubtful_units(pipeline({"latency": 1e9}, num_devices=1, times=EQUAL))) == []
+    assert (
+        list(doubtful_units(pipeline({"latency": 1e9}, num_devices=1, times=EQUAL)))
+        == []
+    )
 
 
 def test_the_pipeline_of_kfac_work_is_asked_too() -> None:

@@ -57,14 +57,19 @@ def _row(rng: Generator, size: int, low: int, high: int) -> list[int]:
     """Return numbers per micro-batch, all the same in every third row."""
     equal = rng.random() < 0.35
     return (
-        [int(rng.integers(low, high))] * size if equal else rng.integers(low, high, size).tolist()
+        [int(rng.integers(low, high))] * size
+        if equal
+        else rng.integers(low, high, size).tolist()
     )
 
 
 def _memory(rng: Generator, microbatches: int) -> dict[str, Any]:
     stored = [_row(rng, microbatches, 1, 4) for _ in range(2)]
     more = [_row(rng, microbatches, 0, 3) for _ in range(2)]
-    peak = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(stored, more, strict=True)]
+    peak = [
+        [a + b for a, b in zip(*rows, strict=True)]
+        for rows in zip(stored, more, strict=True)
+    ]
     memory = {
         "capacity": [int(max(row) + rng.integers(0, 4)) for row in peak],
         "activation": stored,
@@ -78,7 +83,9 @@ def as_graph(data: dict[str, Any]) -> dict[str, Any]:
     memory = data.get("memory")
     graph: dict[str, Any] = {
         "kind": "graph",
-        "resources": [f"{kind}{device}" for kind in ("device", "out") for device in (0, 1)],
+        "resources": [
+            f"{kind}{device}" for kind in ("device", "out") for device in (0, 1)
+        ],
         "ops": [],
         "precedences": [],
         "pools": [
@@ -93,7 +100,9 @@ def as_graph(data: dict[str, Any]) -> dict[str, Any]:
     return graph
 
 
-def _chain(data: dict[str, Any], i: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _chain(
+    data: dict[str, Any], i: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     ops = [
         {
             "id": f"{KINDS[kind]}{stage}.{i}",
@@ -127,7 +136,10 @@ def _held(data: dict[str, Any], kind: str, stage: int, i: int) -> dict[str, Any]
     late = memory["released_by_backward_weight"]
     if kind == "F":
         peak = memory.get("forward_peak", memory["activation"])[stage][i]
-        return {"acquire": {f"m{stage}": peak}, "release_at_end": {f"m{stage}": peak - stored}}
+        return {
+            "acquire": {f"m{stage}": peak},
+            "release_at_end": {f"m{stage}": peak - stored},
+        }
     part = {"B": 1, "W": late, "I": 1 - late}[kind]
     return {"release_at_end": {f"m{stage}": stored * part}}
 
@@ -149,7 +161,9 @@ def test_optimum_is_that_of_the_graph(seed: int) -> None:
     except MemoryInfeasible:
         assert optimum is None
         return
-    answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
+    answer = solve_exactly(
+        implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20)
+    )
     if optimum is None:
         assert answer.infeasible
         return
@@ -178,7 +192,11 @@ class TestPeaksOfAlikeMicrobatches:
     @staticmethod
     def alike(devices: int, microbatches: int, capacity: int) -> Problem:
         memory = {"capacity": capacity, "activation": 1, "forward_peak": 2}
-        shape = {"num_devices": devices, "num_microbatches": microbatches, "memory": memory}
+        shape = {
+            "num_devices": devices,
+            "num_microbatches": microbatches,
+            "memory": memory,
+        }
         times = {"forward": 2, "backward": 1}
         return lower_pipeline(PipelineInstance.parse({**shape, "times": times}))
 
@@ -201,7 +219,9 @@ class TestPeaksOfAlikeMicrobatches:
         data = {
             "num_devices": 2,
             "num_microbatches": int(rng.integers(3, 6)),
-            "times": {kind: rng.integers(1, 5, 2).tolist() for kind in ("forward", "backward")},
+            "times": {
+                kind: rng.integers(1, 5, 2).tolist() for kind in ("forward", "backward")
+            },
             "memory": {
                 "capacity": (stored + more + rng.integers(0, 5, 2)).tolist(),
                 "activation": stored.tolist(),
@@ -214,6 +234,8 @@ class TestPeaksOfAlikeMicrobatches:
         implied = ImpliedOrder(problem)
         assert known is not None
         assert all(bound.value <= known[1] for bound in lower_bounds(implied))
-        answer = solve_exactly(implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20))
+        answer = solve_exactly(
+            implied, lower=0, incumbent=None, limits=SearchLimits(seconds=20)
+        )
         assert answer.schedule is not None
         assert known[0] <= answer.bound == answer.schedule.value <= known[1]

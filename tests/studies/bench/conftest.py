@@ -34,7 +34,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def bench(tmp_path: Path, environment: dict[str, str]) -> Bench:
     def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            command(*arguments), cwd=tmp_path, env=environment, capture_output=True, text=True
+            command(*arguments),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == code, done.stderr
         return done

@@ -143,7 +143,12 @@ def write(folder: Path, does: list[str], argument: str = "") -> list[Path]:
     paths = []
     for number, what in enumerate(does):
         path = folder / f"{number}-{what}.json"
-        document = {"kind": "misbehaving", "name": path.stem, "does": what, "number": number}
+        document = {
+            "kind": "misbehaving",
+            "name": path.stem,
+            "does": what,
+            "number": number,
+        }
         path.write_text(json.dumps({**document, "argument": argument}))
         paths.append(path)
     return paths

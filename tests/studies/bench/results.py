@@ -21,7 +21,15 @@ def bounds(**values: float) -> list[dict[str, Any]]:
 
 
 def peer(value: float, bound: float, status: str) -> list[dict[str, Any]]:
-    return [{"name": "other", "status": status, "value": value, "bound": bound, "seconds": 3}]
+    return [
+        {
+            "name": "other",
+            "status": status,
+            "value": value,
+            "bound": bound,
+            "seconds": 3,
+        }
+    ]
 
 
 def proved(**changes: Any) -> BenchRecord:

@@ -35,17 +35,23 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, bench: Bench) -> None:
     assert all(record.failure is None and record.value == 1 for record in found)
 
 
-def test_an_item_that_kills_every_worker_is_given_up(tmp_path: Path, bench: Bench) -> None:
+def test_an_item_that_kills_every_worker_is_given_up(
+    tmp_path: Path, bench: Bench
+) -> None:
     write(tmp_path / "many", ["fine", "kill_worker", "fine"])
     bench("many", "-o", "x.jsonl", *DASK, code=1)
     found = results(tmp_path / "x.jsonl")
     assert found["kill_worker"] == ("crash", "4 workers were lost while they ran it")
     assert found["fine"] == ("none", None)
-    attempts = {r.attempts for r in read_records(tmp_path / "x.jsonl").records if r.failure}
+    attempts = {
+        r.attempts for r in read_records(tmp_path / "x.jsonl").records if r.failure
+    }
     assert attempts == {4}
 
 
-def test_an_item_has_the_memory_of_its_worker(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_an_item_has_the_memory_of_its_worker(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     write(tmp_path / "many", ["fine", "eat", "fine"])
     script = """
 from distributed import LocalCluster
@@ -97,7 +103,11 @@ def answers(script: str, folder: Path, environment: dict[str, str]) -> list[str]
     """Run a script in a process of its own; return its lines."""
     (folder / "script.py").write_text(RUN + script)
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

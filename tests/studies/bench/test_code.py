@@ -64,8 +64,15 @@ def test_a_heuristic_that_breaks_memory_is_reported_with_its_reason(
     assert (record.status, record.value) == ("OPTIMAL", 8)
     assert entry(record, spec) == ("infeasible", 8, REASON)
     report = json.loads(bench("report", "x.jsonl", "--json").stdout)
-    (row,) = (one for one in report["every"]["methods"] if one["method"]["name"] == spec)
-    assert (row["instances"], row["infeasible"], row["solved"], row["wins"]) == (1, 1, 0, 0)
+    (row,) = (
+        one for one in report["every"]["methods"] if one["method"]["name"] == spec
+    )
+    assert (row["instances"], row["infeasible"], row["solved"], row["wins"]) == (
+        1,
+        1,
+        0,
+        0,
+    )
     (reason,) = (one for one in report["reasons"] if spec in one["methods"])
     assert (reason["state"], reason["reason"]) == (
         "infeasible",
@@ -75,9 +82,13 @@ def test_a_heuristic_that_breaks_memory_is_reported_with_its_reason(
 
 
 @pytest.mark.processes
-def test_a_heuristic_that_raises_is_told_in_the_last_line(tmp_path: Path, bench: Bench) -> None:
+def test_a_heuristic_that_raises_is_told_in_the_last_line(
+    tmp_path: Path, bench: Bench
+) -> None:
     text = f"no (way) {'round ' * 80}here"
-    path = rules(tmp_path / "mine", f"def greedy(instance):\n    raise ValueError({text!r})\n")
+    path = rules(
+        tmp_path / "mine", f"def greedy(instance):\n    raise ValueError({text!r})\n"
+    )
     capped(tmp_path)
     run = ("capped.json", "-o", "x.jsonl", "-t", "20", "--heuristic", f"{path}:greedy")
     line = (
@@ -111,19 +122,25 @@ def test_an_edited_heuristic_is_run_again(tmp_path: Path, bench: Bench) -> None:
         ("infeasible", 8),
         ("feasible", 12),
     ]
-    hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (GREEDY, ONE_BY_ONE)]
+    hashes = [
+        hashlib.sha256(text.encode()).hexdigest()[:16] for text in (GREEDY, ONE_BY_ONE)
+    ]
     assert [record.settings["code"] for record in (before, after)] == [
         {spec: one} for one in hashes
     ]
 
 
 @pytest.mark.processes
-def test_an_installed_heuristic_is_part_of_what_is_asked(tmp_path: Path, bench: Bench) -> None:
+def test_an_installed_heuristic_is_part_of_what_is_asked(
+    tmp_path: Path, bench: Bench
+) -> None:
     site = tmp_path / "site"
     facts = site / "mine-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[ppsolve.heuristics]\nmine = rules:greedy\n")
+    (facts / "entry_points.txt").write_text(
+        "[ppsolve.heuristics]\nmine = rules:greedy\n"
+    )
     run = (capped(tmp_path), "-o", "x.jsonl", "-t", "20")
     for text in (GREEDY, ONE_BY_ONE):
         rules(site, text)
@@ -139,13 +156,19 @@ def test_code_is_the_bytes_of_the_file(tmp_path: Path) -> None:
     assert code_of(options) == wanted
     check_code(options, wanted)
     rules(tmp_path, ONE_BY_ONE)
-    with pytest.raises(ChangedCodeError, match="greedy is not the code that the run began with"):
+    with pytest.raises(
+        ChangedCodeError, match="greedy is not the code that the run began with"
+    ):
         check_code(options, wanted)
 
 
 def test_code_of_a_module_is_found_by_its_name() -> None:
-    (found,) = code_of({"heuristics": [], "more_heuristics": ["ppsolve.own:f"]}).values()
+    (found,) = code_of(
+        {"heuristics": [], "more_heuristics": ["ppsolve.own:f"]}
+    ).values()
     assert found == hashlib.sha256(b"").hexdigest()[:16]
     spec = "tests.heuristics.own_rules:one_by_one"
     data = Path("tests/heuristics/own_rules.py").read_bytes()
-    assert code_of({"heuristics": [spec]}) == {spec: hashlib.sha256(data).hexdigest()[:16]}
+    assert code_of({"heuristics": [spec]}) == {
+        spec: hashlib.sha256(data).hexdigest()[:16]
+    }

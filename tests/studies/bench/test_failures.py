@@ -12,7 +12,15 @@ from tests.studies.bench.misbehaving import write
 
 pytestmark = pytest.mark.processes
 
-FORTY = [*["fine"] * 9, "abort", *["fine"] * 9, "hang", *["fine"] * 9, "throw", *["fine"] * 9]
+FORTY = [
+    *["fine"] * 9,
+    "abort",
+    *["fine"] * 9,
+    "hang",
+    *["fine"] * 9,
+    "throw",
+    *["fine"] * 9,
+]
 """With the one that eats memory 40 items, of which 4 fail."""
 
 
@@ -26,12 +34,30 @@ def results(path: Path) -> dict[str, tuple[str, str | None]]:
 def check_forty(path: Path) -> None:
     found = read_records(path).records
     assert len(found) == 40
-    assert sum(record.status == "OPTIMAL" and record.value == 1 for record in found) == 36
-    failed = {r.instance.split("-")[1]: str(r.failure) for r in found if r.failure is not None}
-    assert failed == {"abort": "crash", "hang": "timeout", "throw": "error", "eat": "memory"}
+    assert (
+        sum(record.status == "OPTIMAL" and record.value == 1 for record in found) == 36
+    )
+    failed = {
+        r.instance.split("-")[1]: str(r.failure) for r in found if r.failure is not None
+    }
+    assert failed == {
+        "abort": "crash",
+        "hang": "timeout",
+        "throw": "error",
+        "eat": "memory",
+    }
 
 
-FORTY_OPTIONS = ("-t", "0", "--hard-limit", "15", "--memory-limit", "0.6", "--processes", "2")
+FORTY_OPTIONS = (
+    "-t",
+    "0",
+    "--hard-limit",
+    "15",
+    "--memory-limit",
+    "0.6",
+    "--processes",
+    "2",
+)
 
 
 def test_forty_items_of_which_four_fail(tmp_path: Path, bench: Bench) -> None:
@@ -67,7 +93,9 @@ def test_a_hang_in_native_code_ends(tmp_path: Path, bench: Bench) -> None:
     assert (failure, error) == ("timeout", "no answer after 2.0 s")
 
 
-def test_memory_of_processes_that_an_item_starts_counts(tmp_path: Path, bench: Bench) -> None:
+def test_memory_of_processes_that_an_item_starts_counts(
+    tmp_path: Path, bench: Bench
+) -> None:
     (path,) = write(tmp_path / "one", ["eat_in_a_child"])
     bench(path, "-o", "x.jsonl", "-t", "0", "--memory-limit", "0.6", code=1)
     failure, error = results(tmp_path / "x.jsonl")["eat_in_a_child"]

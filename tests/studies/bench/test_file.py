@@ -50,7 +50,10 @@ def test_a_torn_end_is_dropped(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: not valid JSON: line 1, column 2: the file ends too early (truncated?)"),
+        (
+            "{",
+            "line 2: not valid JSON: line 1, column 2: the file ends too early (truncated?)",
+        ),
         ("", "line 2: expected a record, the line is empty"),
         ("[]", "line 2: expected an object, got a list of 0"),
         ('{"schema": 1}', "line 2: key: this field is required"),
@@ -71,9 +74,15 @@ def test_any_other_bad_line_is_refused(path: Path, line: str, message: str) -> N
     ("changes", "message"),
     [
         ({"schema": 2}, "schema: input should be 1, got 2"),
-        ({"failure": "bang"}, "failure: input should be 'crash', 'timeout', 'memory' or 'error'"),
+        (
+            {"failure": "bang"},
+            "failure: input should be 'crash', 'timeout', 'memory' or 'error'",
+        ),
         ({"statuss": "OPTIMAL"}, 'unknown field "statuss"; did you mean "status"?'),
-        ({"seconds": -1}, "seconds: input should be greater than or equal to 0, got -1"),
+        (
+            {"seconds": -1},
+            "seconds: input should be greater than or equal to 0, got -1",
+        ),
     ],
 )
 def test_records_are_strict(changes: dict[str, object], message: str) -> None:
@@ -83,7 +92,10 @@ def test_records_are_strict(changes: dict[str, object], message: str) -> None:
 
 
 def test_one_run_writes_at_a_time(path: Path) -> None:
-    with BenchFile(path), pytest.raises(InputError, match="another run is writing to it"):
+    with (
+        BenchFile(path),
+        pytest.raises(InputError, match="another run is writing to it"),
+    ):
         BenchFile(path)
     BenchFile(path).close()
 
@@ -98,7 +110,9 @@ def test_a_rewrite_keeps_the_lock(path: Path) -> None:
     assert [one.key for one in read_records(path).records] == ["b", "c"]
 
 
-def test_a_full_disk_leaves_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_whole_lines(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(path, "a")
     real = os.write
     with BenchFile(path) as file:
@@ -115,12 +129,16 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         read_records(tmp_path)
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
         BenchFile(tmp_path)
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(
+        InputError, match="cannot be written: No such file or directory"
+    ):
         BenchFile(tmp_path / "none" / "x.jsonl")
 
 
 def test_a_result_in_place_of_records_is_named(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"instance": "tiny", "status": "OPTIMAL"}\n')
-    with pytest.raises(InputError, match=r"result.json: .* this is a result; `ppsolve show"):
+    with pytest.raises(
+        InputError, match=r"result.json: .* this is a result; `ppsolve show"
+    ):
         read_records(file)

@@ -15,7 +15,9 @@ MIB = 2**20
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder for limits of groups; this process is in the group job/step."""
     (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "cgroup").write_text("4:cpu:/else\n2:memory:/old\n0::/job/step\n")
+    (tmp_path / "self" / "cgroup").write_text(
+        "4:cpu:/else\n2:memory:/old\n0::/job/step\n"
+    )
     for name in ("group/job/step", "group/memory/old"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(machine, "_PROC", tmp_path)
@@ -31,7 +33,12 @@ def test_without_limits_it_is_all_memory(groups: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["memory.max", "job/memory.max", "job/step/memory.max", "memory/old/memory.limit_in_bytes"],
+    [
+        "memory.max",
+        "job/memory.max",
+        "job/step/memory.max",
+        "memory/old/memory.limit_in_bytes",
+    ],
 )
 def test_the_limit_of_a_job_counts(groups: Path, name: str) -> None:
     (groups / name).write_text(f"{64 * MIB}\n")

@@ -25,14 +25,18 @@ pytestmark = pytest.mark.processes
 
 def instance(forward: int) -> PipelineInstance:
     times = {"forward": forward, "backward": 20}
-    return PipelineInstance.parse({"num_devices": 2, "num_microbatches": 2, "times": times})
+    return PipelineInstance.parse(
+        {"num_devices": 2, "num_microbatches": 2, "times": times}
+    )
 
 
 def test_results_are_those_of_optimize() -> None:
     kinds = [
         instance(10),
         load_instance(ROOT / "instances" / "overlap" / "zero-tail-8l.json"),
-        load_instance(next(iter((ROOT / "instances" / "kfac" / "pinned").glob("*.json")))),
+        load_instance(
+            next(iter((ROOT / "instances" / "kfac" / "pinned").glob("*.json")))
+        ),
     ]
     options = {"time_limit": 0.0, "workers": 1, "heuristics": ["1f1b", "list-tail"]}
     answers = list(ppsolve.optimize_many(kinds, **options))  # type: ignore[arg-type]
@@ -42,7 +46,9 @@ def test_results_are_those_of_optimize() -> None:
         assert answer.result is not None
         assert type(answer.result) is type(expected)
         same = {"wall_seconds", "steps"}
-        assert answer.result.model_dump(exclude=same) == expected.model_dump(exclude=same)
+        assert answer.result.model_dump(exclude=same) == expected.model_dump(
+            exclude=same
+        )
 
 
 def test_instances_are_taken_as_they_are_needed() -> None:
@@ -53,7 +59,9 @@ def test_instances_are_taken_as_they_are_needed() -> None:
             taken.append(number)
             yield instance(number)
 
-    answers = ppsolve.optimize_many(given(), processes=2, time_limit=0, heuristics=["gpipe"])
+    answers = ppsolve.optimize_many(
+        given(), processes=2, time_limit=0, heuristics=["gpipe"]
+    )
     found = [next(answers) for _ in range(3)]
     answers.close()  # type: ignore[attr-defined]
     assert len(taken) <= 5
@@ -70,14 +78,18 @@ def test_instances_are_taken_as_they_are_needed() -> None:
         ({"seed": -1}, "seed: expected 0 to"),
     ],
 )
-def test_wrong_options_are_refused_at_once(options: dict[str, object], error: str) -> None:
+def test_wrong_options_are_refused_at_once(
+    options: dict[str, object], error: str
+) -> None:
     with pytest.raises(InputError, match=error):
         ppsolve.optimize_many([instance(1)], **options)  # type: ignore[arg-type]
 
 
 def test_dask_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"--engine: dask is not installed; install ppsolve\[dask"):
+    with pytest.raises(
+        InputError, match=r"--engine: dask is not installed; install ppsolve\[dask"
+    ):
         ppsolve.optimize_many([instance(1)], engine="dask")
 
 

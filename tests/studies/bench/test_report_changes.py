@@ -15,7 +15,9 @@ def compared(
     after: list[BenchRecord] | BenchRecord,
     tolerance: float = 0.0,
 ) -> Comparison:
-    old, new = ([one] if isinstance(one, BenchRecord) else one for one in (before, after))
+    old, new = (
+        [one] if isinstance(one, BenchRecord) else one for one in (before, after)
+    )
     return compare(old, new, tolerance, ("old.jsonl", "new.jsonl"))
 
 
@@ -30,7 +32,11 @@ UNPROVED = {"status": "FEASIBLE", "seconds_to_proof": None, "gap": 0.0}
     ("before", "after", "expected"),
     [
         (unproved(), unproved(value=202), [("value", "200", "202")]),
-        (unproved(), unproved(value=None, status="UNKNOWN"), [("value", "200", "none")]),
+        (
+            unproved(),
+            unproved(value=None, status="UNKNOWN"),
+            [("value", "200", "none")],
+        ),
         (unproved(), unproved(bound=179), [("bound", "180", "179")]),
         (unproved(), unproved(bound=None), [("bound", "180", "none")]),
         (
@@ -41,10 +47,21 @@ UNPROVED = {"status": "FEASIBLE", "seconds_to_proof": None, "gap": 0.0}
         (
             proved(),
             proved(**{**UNPROVED, "value": 110, "bound": None}),
-            [("value", "100", "110"), ("proof", "OPTIMAL, bound 100", "FEASIBLE, no bound")],
+            [
+                ("value", "100", "110"),
+                ("proof", "OPTIMAL, bound 100", "FEASIBLE, no bound"),
+            ],
         ),
-        (crashed(failure=None, error=None), crashed(), [("failure", "UNKNOWN", "crash")]),
-        (proved(), proved(failure="memory", value=None), [("failure", "OPTIMAL", "memory")]),
+        (
+            crashed(failure=None, error=None),
+            crashed(),
+            [("failure", "UNKNOWN", "crash")],
+        ),
+        (
+            proved(),
+            proved(failure="memory", value=None),
+            [("failure", "OPTIMAL", "memory")],
+        ),
         (crashed(), crashed(failure="timeout"), []),
         (crashed(), proved(instance="three", family="b"), []),
         (unproved(), unproved(value=199, bound=181), []),
@@ -59,7 +76,11 @@ def test_regressions(
 
 def test_regressions_say_by_how_much() -> None:
     (found,) = compared(unproved(), unproved(value=220)).regressions
-    assert (found.family, found.instance, found.size) == ("a", "two", pytest.approx(0.1))
+    assert (found.family, found.instance, found.size) == (
+        "a",
+        "two",
+        pytest.approx(0.1),
+    )
     (found,) = compared(unproved(), unproved(bound=90)).regressions
     assert found.size == pytest.approx(-0.5)
 
@@ -67,7 +88,9 @@ def test_regressions_say_by_how_much() -> None:
 def test_improvements_are_regressions_the_other_way_round() -> None:
     comparison = compared(unproved(value=250, bound=100), unproved())
     assert comparison.regressions == ()
-    found = [(one.change, one.before, one.after, one.size) for one in comparison.improvements]
+    found = [
+        (one.change, one.before, one.after, one.size) for one in comparison.improvements
+    ]
     assert found == [
         ("value", "250", "200", pytest.approx(-0.2)),
         ("bound", "100", "180", pytest.approx(0.8)),
@@ -108,17 +131,28 @@ def test_settings_tell_runs_of_one_instance_apart() -> None:
     short, long = unproved(time_limit=1), unproved(key="k9", time_limit=9, value=190)
     worse = unproved(key="k9", time_limit=9, value=195)
     assert told(compared([short, long], [worse, short])) == [("value", "190", "195")]
-    seeds = [unproved(key=str(k), settings={"seed": k}, value=200 + k) for k in range(3)]
+    seeds = [
+        unproved(key=str(k), settings={"seed": k}, value=200 + k) for k in range(3)
+    ]
     assert told(compared(seeds, seeds[::-1])) == []
 
 
 def test_content_tells_instances_of_one_name_apart() -> None:
-    whole, split = unproved(content="w"), unproved(key="k9", content="s", value=150, bound=150)
+    whole, split = (
+        unproved(content="w"),
+        unproved(key="k9", content="s", value=150, bound=150),
+    )
     assert told(compared([whole, split], [split, whole])) == []
     other = compared(whole, split)
-    assert (other.instances, other.only_before, other.only_after) == (0, ("a/two",), ("a/two",))
+    assert (other.instances, other.only_before, other.only_after) == (
+        0,
+        ("a/two",),
+        ("a/two",),
+    )
     assert compared(unproved(), split).instances == 1
-    failed = unproved(content="w", failure="crash", objective=None, value=None, bound=None)
+    failed = unproved(
+        content="w", failure="crash", objective=None, value=None, bound=None
+    )
     assert told(compared(whole, failed)) == [("failure", "FEASIBLE", "crash")]
 
 

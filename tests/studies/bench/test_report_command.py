@@ -36,7 +36,9 @@ def run(here: Path) -> Run:
 def test_tables_on_the_terminal(run: Run) -> None:
     done = run("r.jsonl")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith("3 instances, 2 solved, 1 proved, mean gap 5.00 %, 1 failed")
+    assert done.stdout.startswith(
+        "3 instances, 2 solved, 1 proved, mean gap 5.00 %, 1 failed"
+    )
     lines = done.stdout.split("\n")
     assert lines == [line.rstrip() for line in lines]
 
@@ -48,7 +50,10 @@ def test_json_on_stdout(run: Run) -> None:
 
 def test_latex_on_stdout(run: Run, here: Path) -> None:
     done = run("r.jsonl", "--latex", "-o", "r.tex")
-    assert (done.exit_code, done.stdout) == (0, (here / "r.tex").read_text(encoding="utf-8"))
+    assert (done.exit_code, done.stdout) == (
+        0,
+        (here / "r.tex").read_text(encoding="utf-8"),
+    )
     assert done.stdout.count(r"\begin{tabular}") == 5
 
 
@@ -65,7 +70,12 @@ def test_files_by_their_suffix(run: Run, here: Path) -> None:
 
 
 def test_pictures_as_files(run: Run, here: Path) -> None:
-    written(here / "x.jsonl", proved(family="a/b"), proved(key="k9", family="a:b"), crashed())
+    written(
+        here / "x.jsonl",
+        proved(family="a/b"),
+        proved(key="k9", family="a:b"),
+        crashed(),
+    )
     assert run("x.jsonl", "--pictures", "new/folder").exit_code == 0
     names = sorted(path.name for path in (here / "new" / "folder").iterdir())
     assert names == [
@@ -127,7 +137,10 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .te
     [
         (["none.jsonl"], "none.jsonl: no such file"),
         (["."], ".: expected a file, this is a directory"),
-        (["empty.jsonl"], "empty.jsonl: expected results of a benchmark, there are none"),
+        (
+            ["empty.jsonl"],
+            "empty.jsonl: expected results of a benchmark, there are none",
+        ),
         (
             ["r.jsonl", "empty.jsonl"],
             "empty.jsonl: expected results of a benchmark, there are none",
@@ -135,16 +148,34 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .te
         (["bad.jsonl"], "bad.jsonl: line 2: "),
         (["r.jsonl", "-o", "r.txt"], f"r.txt: {FORMATS}"),
         (["r.jsonl", "-o", "r"], f"r: {FORMATS}"),
-        (["r.jsonl", "--json", "--latex"], "--json, --latex: expected only one of them"),
-        (["r.jsonl", "-o", "no/r.md"], "no/r.md: --output: the directory no does not exist"),
-        (["r.jsonl", "-o", "r.md", "-o", "./r.md"], "r.md: --output: it is given twice"),
+        (
+            ["r.jsonl", "--json", "--latex"],
+            "--json, --latex: expected only one of them",
+        ),
+        (
+            ["r.jsonl", "-o", "no/r.md"],
+            "no/r.md: --output: the directory no does not exist",
+        ),
+        (
+            ["r.jsonl", "-o", "r.md", "-o", "./r.md"],
+            "r.md: --output: it is given twice",
+        ),
         (
             ["r.jsonl", "-o", "link.md"],
             "link.md: --output: this is the input r.jsonl, give another",
         ),
-        (["r.jsonl", "--pictures", "r.jsonl"], "r.jsonl: --pictures: expected a folder, this is a"),
-        (["r.jsonl", "twice.jsonl"], 'twice.jsonl: line 2: instance: "two" of family "a" is there'),
-        (["r.jsonl", "ms.jsonl"], 'r.jsonl: time_unit: "two" of family "a" is in us, in ms.jsonl'),
+        (
+            ["r.jsonl", "--pictures", "r.jsonl"],
+            "r.jsonl: --pictures: expected a folder, this is a",
+        ),
+        (
+            ["r.jsonl", "twice.jsonl"],
+            'twice.jsonl: line 2: instance: "two" of family "a" is there',
+        ),
+        (
+            ["r.jsonl", "ms.jsonl"],
+            'r.jsonl: time_unit: "two" of family "a" is in us, in ms.jsonl',
+        ),
     ],
 )
 def test_errors(run: Run, here: Path, arguments: list[str], message: str) -> None:
@@ -169,7 +200,9 @@ def test_a_folder_that_cannot_be_made(run: Run, here: Path) -> None:
     assert not (here / "r.md").exists()
 
 
-def test_without_matplotlib(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run("r.jsonl", "--pictures", "p")
     assert done.exit_code == 2
@@ -178,5 +211,7 @@ def test_without_matplotlib(run: Run, here: Path, monkeypatch: pytest.MonkeyPatc
     )
     done = run("r.jsonl", "-o", "r.html")
     assert done.exit_code == 0
-    assert done.stderr.startswith("warning: the page has no pictures, they need matplotlib")
+    assert done.stderr.startswith(
+        "warning: the page has no pictures, they need matplotlib"
+    )
     assert "<svg" not in (here / "r.html").read_text(encoding="utf-8")

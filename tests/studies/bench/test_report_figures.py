@@ -9,14 +9,26 @@ import pytest
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import Method, OutcomeState, Role
-from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report, bench_report
+from ppsolve.solver.studies.bench.report.report import (
+    FamilyFigures,
+    Report,
+    bench_report,
+)
 from ppsolve.solver.studies.bench.report.rows import (
     FamilyRow,
     MethodRow,
     ReportCurveParams,
     Spread,
 )
-from tests.studies.bench.results import bounds, crashed, heuristic, peer, proved, results, unproved
+from tests.studies.bench.results import (
+    bounds,
+    crashed,
+    heuristic,
+    peer,
+    proved,
+    results,
+    unproved,
+)
 
 
 def report_of(*records: BenchRecord) -> Report:
@@ -34,7 +46,9 @@ def method(part: FamilyFigures, name: str) -> MethodRow:
 
 
 def spread(count: int, mean: float, median: float, worst: float, at: str) -> Spread:
-    return Spread(count, pytest.approx(mean), pytest.approx(median), pytest.approx(worst), at)
+    return Spread(
+        count, pytest.approx(mean), pytest.approx(median), pytest.approx(worst), at
+    )
 
 
 def test_spread_has_mean_median_and_the_place_of_the_worst() -> None:
@@ -62,7 +76,12 @@ def test_a_failed_run_has_no_figures_but_its_time() -> None:
 
 def test_every_family_together() -> None:
     total = report_of().every.total
-    assert (total.family, total.instances, total.solved, total.proved) == ("all", 3, 2, 1)
+    assert (total.family, total.instances, total.solved, total.proved) == (
+        "all",
+        3,
+        2,
+        1,
+    )
     assert (total.failures, total.seconds) == (1, 13)
     assert [part.total.family for part in report_of().families] == ["a", "b"]
 
@@ -110,8 +129,16 @@ def test_methods_that_solved_few_do_not_shrink_what_all_have_in_common() -> None
         for n in range(8)
     ]  # fmt: skip
     part = report_of(*records).families[0]
-    counts = {row.method.name: (row.excess.count, row.common.count) for row in part.methods}
-    assert counts == {"ppsolve": (8, 2), "a": (8, 2), "b": (7, 2), "c": (2, 2), "d": (1, 0)}
+    counts = {
+        row.method.name: (row.excess.count, row.common.count) for row in part.methods
+    }
+    assert counts == {
+        "ppsolve": (8, 2),
+        "a": (8, 2),
+        "b": (7, 2),
+        "c": (2, 2),
+        "d": (1, 0),
+    }
     assert method(part, "c").common == spread(2, 0.3, 0.3, 0.3, "a/0")
 
 
@@ -141,7 +168,13 @@ def test_values_of_peers_count_if_their_status_says_so(status: str, state: str) 
 
 
 def test_a_proof_that_there_is_no_schedule_is_an_answer() -> None:
-    empty = {"status": "INFEASIBLE", "value": None, "gap": None, "peers": None, "heuristics": []}
+    empty = {
+        "status": "INFEASIBLE",
+        "value": None,
+        "gap": None,
+        "peers": None,
+        "heuristics": [],
+    }
     part = report_of(proved(**empty)).families[0]
     assert (part.total.solved, part.total.proved) == (1, 1)
     assert part.profiles == ()
@@ -149,13 +182,20 @@ def test_a_proof_that_there_is_no_schedule_is_an_answer() -> None:
 
 
 def test_reasons_are_counted_without_their_numbers() -> None:
-    fuller = heuristic("gpipe", None, status="infeasible", reason="memory: device 7 holds 9 of 3.5")
+    fuller = heuristic(
+        "gpipe", None, status="infeasible", reason="memory: device 7 holds 9 of 3.5"
+    )
     other = unproved(heuristics=[fuller, heuristic("x", None, status="failed")])
     rows = report_of(proved(), other).reasons
     assert [(row.state, row.reason, row.count, row.methods) for row in rows] == [
         (OutcomeState.FAILED, "no reason given", 1, ("x",)),
         (OutcomeState.INFEASIBLE, "memory: device # holds # of #", 1, ("gpipe",)),
-        (OutcomeState.INFEASIBLE, "memory: device # holds # of # at # us", 1, ("1f1b",)),
+        (
+            OutcomeState.INFEASIBLE,
+            "memory: device # holds # of # at # us",
+            1,
+            ("1f1b",),
+        ),
     ]
     twice = report_of(proved(), proved(key="k4", instance="four")).reasons
     assert [(row.count, row.methods) for row in twice] == [(2, ("1f1b",))]
@@ -172,7 +212,9 @@ def test_reasons_are_counted_without_their_numbers() -> None:
 )
 def test_reasons_of_failures_keep_their_line_of_code(reason: str, told: str) -> None:
     broken = heuristic("mine", None, status="failed", reason=reason)
-    assert [row.reason for row in report_of(proved(heuristics=[broken])).reasons] == [told]
+    assert [row.reason for row in report_of(proved(heuristics=[broken])).reasons] == [
+        told
+    ]
 
 
 def test_profiles_are_shares_within_a_ratio(part: FamilyFigures) -> None:
@@ -211,13 +253,17 @@ def test_curves_are_thinned_and_keep_their_ends() -> None:
 def test_best_values_are_shared_by_runs_of_one_instance() -> None:
     longer = unproved(key="k9", value=185, time_limit=100, peers=None)
     part = report_of(unproved(peers=None), longer).families[0]
-    assert method(part, "ppsolve").excess == spread(2, 7.5 / 185, 7.5 / 185, 15 / 185, "a/two")
+    assert method(part, "ppsolve").excess == spread(
+        2, 7.5 / 185, 7.5 / 185, 15 / 185, "a/two"
+    )
 
 
 def test_instances_of_one_name_have_best_values_of_their_own() -> None:
     whole = unproved(content="whole", peers=None, path="whole.json")
     longer = unproved(key="k9", content="whole", value=185, time_limit=100, peers=None)
-    split = unproved(key="k8", content="split", value=150, bound=150, peers=None, bounds=[])
+    split = unproved(
+        key="k8", content="split", value=150, bound=150, peers=None, bounds=[]
+    )
     report = report_of(whole, longer, split)
     assert report.contradictions == ()
     assert report.namesakes == {"a/two": 2}
@@ -235,16 +281,25 @@ def test_records_that_do_not_tell_their_content_go_by_name() -> None:
 @pytest.mark.parametrize(
     ("changes", "texts"),
     [
-        ({"bounds": bounds(work=101)}, ['the bound "work" 101 is above the value 100 of']),
+        (
+            {"bounds": bounds(work=101)},
+            ['the bound "work" 101 is above the value 100 of'],
+        ),
         (
             {"bound": 101, "value": 101, "bounds": []},
-            ['the bound "ppsolve, in the end" 101 is above', "ppsolve calls 101 optimal"],
+            [
+                'the bound "ppsolve, in the end" 101 is above',
+                "ppsolve calls 101 optimal",
+            ],
         ),
         (
             {"status": "INFEASIBLE", "value": None},
             ["ppsolve calls it infeasible, beside the value 100"],
         ),
-        ({"peers": peer(90, 90, "infeasible")}, ["other calls it infeasible, beside the value"]),
+        (
+            {"peers": peer(90, 90, "infeasible")},
+            ["other calls it infeasible, beside the value"],
+        ),
         ({"bounds": bounds(work=100 + 1e-8)}, []),
     ],
 )

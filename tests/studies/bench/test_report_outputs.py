@@ -40,10 +40,15 @@ def report_of(*records: BenchRecord, before: BenchRecord | None = None) -> Repor
 
 def evil_report() -> Report:
     """Return a report in which every text of a user is hostile."""
-    entries = [heuristic(EVIL, 150), heuristic("_hidden", None, status="failed", reason=EVIL)]
+    entries = [
+        heuristic(EVIL, 150),
+        heuristic("_hidden", None, status="failed", reason=EVIL),
+    ]
     changes = {"family": EVIL, "instance": EVIL, "heuristics": entries}
     broken = crashed(error=EVIL, family=EVIL, failure="error")
-    return report_of(proved(**changes), broken, crashed(), before=proved(**changes, value=90))
+    return report_of(
+        proved(**changes), broken, crashed(), before=proved(**changes, value=90)
+    )
 
 
 def drawn(report: Report) -> dict[str, Picture]:
@@ -98,7 +103,9 @@ class Page(HTMLParser):
         if tag in {"h1", "h2", "h3"}:
             self.titles.append("")
         self.ids += [str(found["id"])] if "id" in found else []
-        self.loads += [str(found[name]) for name in ("src", "href", "xlink:href") if name in found]
+        self.loads += [
+            str(found[name]) for name in ("src", "href", "xlink:href") if name in found
+        ]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
@@ -146,15 +153,22 @@ class TestSections:
     def test_means_stand_beside_those_on_the_instances_in_common(self) -> None:
         found = section(report_of(), "Methods").sheet
         assert found is not None
-        assert [column.title for column in found.columns[5:7]] == ["mean %", "on 1 in common"]
+        assert [column.title for column in found.columns[5:7]] == [
+            "mean %",
+            "on 1 in common",
+        ]
         assert [row[5:7] for row in found.rows] == [
             ("2.63", "5.26"), ("0.00", "0.00"), ("40.79", "31.58"), ("5.26", "5.26"),
         ]  # fmt: skip
 
     def test_methods_that_are_not_compared_are_named(self) -> None:
-        report = report_of(*(proved(key=str(k), instance=str(k)) for k in range(8)), unproved())
+        report = report_of(
+            *(proved(key=str(k), instance=str(k)) for k in range(8)), unproved()
+        )
         note = section(report, "Methods").notes[-1]
-        assert note.endswith("In common: 9 instances solved by all methods here but 1f1b.")
+        assert note.endswith(
+            "In common: 9 instances solved by all methods here but 1f1b."
+        )
 
     def test_near_the_best(self) -> None:
         rows = {row[0]: row[1:] for row in cells(section(report_of(), "Near the best"))}
@@ -165,7 +179,11 @@ class TestSections:
     def test_alarms_come_first(self) -> None:
         titles = [one.title for one in sections(evil_report())]
         assert titles[:3] == ["Contradictions", "Regressions", "Families"]
-        assert [one.is_alarm for one in sections(evil_report())][:3] == [True, True, False]
+        assert [one.is_alarm for one in sections(evil_report())][:3] == [
+            True,
+            True,
+            False,
+        ]
 
     def test_no_regression_is_said_without_alarm(self) -> None:
         found = section(report_of(before=proved()), "Regressions")
@@ -191,7 +209,10 @@ class TestSections:
 class TestTerminal:
     def test_headline_and_words(self) -> None:
         lines = shown(report_of()).splitlines()
-        assert lines[0] == "3 instances, 2 solved, 1 proved, mean gap 5.00 %, 1 failed, 13.0 s"
+        assert (
+            lines[0]
+            == "3 instances, 2 solved, 1 proved, mean gap 5.00 %, 1 failed, 13.0 s"
+        )
         assert lines[1] == "r.jsonl: 3 instances of a, b; 10 s; A CPU, 2 cores"
         assert lines[-1].startswith("Mean gap over time: a run counts as 100 %")
 
@@ -201,34 +222,56 @@ class TestTerminal:
 
     def test_no_name_is_cut_at_80_columns(self) -> None:
         """A cell that wraps goes on below: what stands there makes the whole name."""
-        place, mine = "an-instance-with-a-long-name" * 3, f"{'folder/' * 9}mine.py:function"
-        entries = [heuristic(mine, 150), heuristic("gpipe", None, status="failed", reason=mine)]
-        found = report_of(unproved(instance=place, heuristics=entries, family="family" * 6))
+        place, mine = (
+            "an-instance-with-a-long-name" * 3,
+            f"{'folder/' * 9}mine.py:function",
+        )
+        entries = [
+            heuristic(mine, 150),
+            heuristic("gpipe", None, status="failed", reason=mine),
+        ]
+        found = report_of(
+            unproved(instance=place, heuristics=entries, family="family" * 6)
+        )
         text = shown(found, 80)
-        starts = [line.rstrip() for line in text.splitlines() if line.startswith("method ")]
+        starts = [
+            line.rstrip() for line in text.splitlines() if line.startswith("method ")
+        ]
         assert starts[0].split()[:3] == ["method", "solved", "wins"]
         assert starts[0].endswith("worst on")
         assert "~" not in text
         assert "…" not in text
-        for first, last in ((0, starts[0].index("solved")), (starts[0].index("worst on"), 80)):
+        for first, last in (
+            (0, starts[0].index("solved")),
+            (starts[0].index("worst on"), 80),
+        ):
             column = "".join(line[first:last].strip() for line in text.splitlines())
             assert (mine if first == 0 else place) in column
 
     def test_the_only_family_is_not_repeated(self) -> None:
-        found = report_of(unproved(instance="zb-6.2b-8x6-0.5p", family="few_microbatches"))
+        found = report_of(
+            unproved(instance="zb-6.2b-8x6-0.5p", family="few_microbatches")
+        )
         assert cells(section(found, "Methods"))[0][9] == "zb-6.2b-8x6-0.5p"
         assert cells(section(report_of(), "Methods"))[0][9] == "a/two"
 
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit(self, width: int) -> None:
-        assert max(map(len, shown(report_of(before=proved(value=90)), width).splitlines())) <= width
+        assert (
+            max(map(len, shown(report_of(before=proved(value=90)), width).splitlines()))
+            <= width
+        )
 
 
 class TestMarkdown:
     def test_tables(self) -> None:
         lines = markdown_report(report_of()).splitlines()
-        assert lines[0] == "# Benchmark report: 3 instances of a, b; 10 s; A CPU, 2 cores"
-        assert "| a | 2 | 2 | 1 | 0 | 5.00 % |" in next(x for x in lines if x.startswith("| a |"))
+        assert (
+            lines[0] == "# Benchmark report: 3 instances of a, b; 10 s; A CPU, 2 cores"
+        )
+        assert "| a | 2 | 2 | 1 | 0 | 5.00 % |" in next(
+            x for x in lines if x.startswith("| a |")
+        )
         assert "### Methods on a" in lines
         assert len([line for line in lines if line.startswith("- ")]) == len(FOOTER)
 
@@ -258,7 +301,9 @@ class TestCsv:
 
     def test_names_are_no_formulas(self) -> None:
         report = report_of(proved(family="=1+1"))
-        assert {row["family"] for row in csv.DictReader(io.StringIO(csv_report(report)))} == {
+        assert {
+            row["family"] for row in csv.DictReader(io.StringIO(csv_report(report)))
+        } == {
             "all",
             "'=1+1",
         }
@@ -283,7 +328,14 @@ class TestLatex:
         assert text.count("\\centering\\small") == text.count("\\begin{table}")
         assert rows[0] == ["family", "instances", "proved", "mean gap", "worst gap"]
         assert rows[1] == ["a", "2", "1", r"5.00 \%", r"10.00 \%"]
-        assert rows[4] == ["method", "solved", "wins", r"mean \%", "on 1 in common", r"worst \%"]
+        assert rows[4] == [
+            "method",
+            "solved",
+            "wins",
+            r"mean \%",
+            "on 1 in common",
+            r"worst \%",
+        ]
         assert rows[7] == ["gpipe", "2", "0", "40.79", "31.58", "50.00"]
         assert re.findall(r"\\label\{(.*)\}", text) == [
             "tab:families", "tab:methods", "tab:near-the-best", "tab:methods-on-a",
@@ -291,15 +343,26 @@ class TestLatex:
         ]  # fmt: skip
         captions = re.findall(r"\\caption\{(.*)\}", text)
         assert captions[0] == "Families: 3 instances of a, b; 10 s; A CPU, 2 cores."
-        assert captions[3].startswith("Methods on a: 2 instances of a; 10 s; A CPU, 2 cores. ")
+        assert captions[3].startswith(
+            "Methods on a: 2 instances of a; 10 s; A CPU, 2 cores. "
+        )
 
     def test_every_table_is_whole_whatever_names_hold(self) -> None:
         text = latex_report(evil_report())
         assert self.ESCAPED in text
         for table in re.findall(r"\\begin\{table\}.*?\\end\{table\}", text, re.DOTALL):
-            rules = ("toprule", "midrule", "bottomrule", "caption{", "label{", "centering")
+            rules = (
+                "toprule",
+                "midrule",
+                "bottomrule",
+                "caption{",
+                "label{",
+                "centering",
+            )
             assert [table.count(f"\\{rule}") for rule in rules] == [1] * 6
-            columns = re.findall(r"\\begin\{tabular\}\{(l r*)\}".replace(" ", ""), table)
+            columns = re.findall(
+                r"\\begin\{tabular\}\{(l r*)\}".replace(" ", ""), table
+            )
             assert {len(row) for row in self.rows(table)} == {len(columns[0])}
             bare = re.sub(r"\\[a-z]+|\\[&%$#_{}\\]", "", table)
             assert bare.count("{") == bare.count("}")
@@ -316,22 +379,38 @@ class TestProfiles:
     def test_columns_are_shares_at_every_ratio(self) -> None:
         rows = list(csv.DictReader(io.StringIO(profiles_csv(report_of()))))
         assert list(rows[0]) == ["ratio", "ppsolve", "other", "gpipe", "1f1b"]
-        assert [row["ratio"] for row in rows] == ["1", "1.05263158", "1.31578947", "1.5"]
+        assert [row["ratio"] for row in rows] == [
+            "1",
+            "1.05263158",
+            "1.31578947",
+            "1.5",
+        ]
         assert [row["gpipe"] for row in rows] == ["0", "0", "0.5", "1"]
         assert [row["ppsolve"] for row in rows] == ["0.5", "1", "1", "1"]
 
     def test_names_need_no_escape_and_differ(self) -> None:
         names = ("Ratio", "a_b", "a:b", EVIL, "x.py:f")
         entries = [heuristic(name, 150 + n) for n, name in enumerate(names)]
-        head = profiles_csv(report_of(proved(heuristics=entries, peers=None))).splitlines()[0]
+        head = profiles_csv(
+            report_of(proved(heuristics=entries, peers=None))
+        ).splitlines()[0]
         assert head == "ratio,ppsolve,Ratio-,a-b,a-b-,script-b-x-a-b-y,x.py-f"
 
 
 def test_json_has_every_figure() -> None:
-    found = json.loads(json.dumps(report_of(before=proved(value=90)).document(), allow_nan=False))
-    assert (found["schema"], found["kind"], found["baseline"]) == (1, "bench-report", "old.jsonl")
+    found = json.loads(
+        json.dumps(report_of(before=proved(value=90)).document(), allow_nan=False)
+    )
+    assert (found["schema"], found["kind"], found["baseline"]) == (
+        1,
+        "bench-report",
+        "old.jsonl",
+    )
     assert found["every"]["total"]["gap"]["worst"] == 0.1
-    assert found["families"][0]["methods"][0]["method"] == {"role": "ours", "name": "ppsolve"}
+    assert found["families"][0]["methods"][0]["method"] == {
+        "role": "ours",
+        "name": "ppsolve",
+    }
     assert found["comparison"]["regressions"][0]["change"] == "value"
     assert found["machines"] == [MACHINE]
 
@@ -389,22 +468,39 @@ class TestPictures:
     def test_many_methods_and_families_share_few_lines(self) -> None:
         entries = [heuristic(f"h{number}", 130 - number) for number in range(30)]
         records = [
-            unproved(key=str(k), family=f"f{k}", value=200 + k, heuristics=entries, peers=None)
+            unproved(
+                key=str(k),
+                family=f"f{k}",
+                value=200 + k,
+                heuristics=entries,
+                peers=None,
+            )
             for k in range(12)
         ]
         report = report_of(*records)
         curves = [curve.family for curve in pictures._chosen_curves(report)]
         assert len(curves) == LIMITS.lines
         assert curves[0] == "all"
-        chosen = [profile.method.name for profile in with_profiles(report.every)[: LIMITS.lines]]
+        chosen = [
+            profile.method.name
+            for profile in with_profiles(report.every)[: LIMITS.lines]
+        ]
         assert chosen == ["ppsolve", *(f"h{number}" for number in range(29, 21, -1))]
 
-    def test_methods_that_coincide_are_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_methods_that_coincide_are_one_line(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         drawn_lines: dict[str, object] = {}
         monkeypatch.setattr(
-            pictures, "_draw_steps", lambda axes, lines, *others: drawn_lines.update(lines)
+            pictures,
+            "_draw_steps",
+            lambda axes, lines, *others: drawn_lines.update(lines),
         )
-        entries = [heuristic("gpipe", 150), heuristic("bfs", 150), heuristic("1f1b", 140)]
+        entries = [
+            heuristic("gpipe", 150),
+            heuristic("bfs", 150),
+            heuristic("1f1b", 140),
+        ]
         drawn(report_of(proved(heuristics=entries)))
         assert list(drawn_lines)[:3] == ["ppsolve = other", "1f1b", "bfs = gpipe"]
 
@@ -437,7 +533,9 @@ class TestPictures:
 
     @pytest.mark.slow
     def test_it_is_loaded_only_to_draw(self) -> None:
-        code = "import sys, ppsolve.solver.cli.bench; print('matplotlib' in sys.modules)"
+        code = (
+            "import sys, ppsolve.solver.cli.bench; print('matplotlib' in sys.modules)"
+        )
         run = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )

@@ -80,9 +80,13 @@ def test_killed_three_times_and_resumed(
     found = read_records(path).records
     assert found[: len(before)] == before
     assert len({record.key for record in found}) == len(found) == count
-    assert all(r.failure is None and r.value is not None and r.bound is not None for r in found)
+    assert all(
+        r.failure is None and r.value is not None and r.bound is not None for r in found
+    )
     text = path.read_bytes()
-    assert f"{len(found)} of {count} items are in the file already" in bench(*run).stderr
+    assert (
+        f"{len(found)} of {count} items are in the file already" in bench(*run).stderr
+    )
     assert path.read_bytes() == text
 
 
@@ -90,7 +94,9 @@ def has_lines(path: Path, wanted: int) -> bool:
     return lines(path) >= wanted
 
 
-def test_nothing_outlives_a_killed_run(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_nothing_outlives_a_killed_run(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     write(tmp_path / "two", ["fine", "hang"])
     path = tmp_path / "x.jsonl"
     with begun("two", "-o", path, "-t", "0", cwd=tmp_path, env=environment) as process:
@@ -122,7 +128,9 @@ def test_a_signal_ends_a_run_and_keeps_lines(
 ) -> None:
     write(tmp_path / "three", ["fine", "hang", "fine"])
     path = tmp_path / "x.jsonl"
-    with begun("three", "-o", path, "-t", "0", cwd=tmp_path, env=environment) as process:
+    with begun(
+        "three", "-o", path, "-t", "0", cwd=tmp_path, env=environment
+    ) as process:
         wait_until(lambda: lines(path) == 1)
         process.send_signal(number)
         _, errors = process.communicate(timeout=PATIENCE)
@@ -131,7 +139,9 @@ def test_a_signal_ends_a_run_and_keeps_lines(
     assert len(read_records(path).records) == 1
 
 
-def test_two_runs_of_one_file(tmp_path: Path, bench: Bench, environment: dict[str, str]) -> None:
+def test_two_runs_of_one_file(
+    tmp_path: Path, bench: Bench, environment: dict[str, str]
+) -> None:
     paths = write(tmp_path / "two", ["fine", "hang"])
     path = tmp_path / "x.jsonl"
     with begun(*paths, "-o", path, "-t", "0", cwd=tmp_path, env=environment):
@@ -142,13 +152,18 @@ def test_two_runs_of_one_file(tmp_path: Path, bench: Bench, environment: dict[st
         )
 
 
-def test_retry_runs_failed_items_again_and_keeps_others(tmp_path: Path, bench: Bench) -> None:
+def test_retry_runs_failed_items_again_and_keeps_others(
+    tmp_path: Path, bench: Bench
+) -> None:
     once = str(tmp_path / "once")
     first, other = write(tmp_path / "two", ["kill_helper_once", "abort"], argument=once)
     bench(first, other, "-o", "x.jsonl", "-t", "0", code=1)
     bench(first, "-o", "x.jsonl", "-t", "0", "--retry-failed")
     found = read_records(tmp_path / "x.jsonl").records
-    assert [(record.failure, record.attempts) for record in found] == [("crash", 1), (None, 2)]
+    assert [(record.failure, record.attempts) for record in found] == [
+        ("crash", 1),
+        (None, 2),
+    ]
 
 
 def test_parts_make_the_whole(tmp_path: Path, bench: Bench) -> None:
@@ -164,7 +179,10 @@ def test_parts_make_the_whole(tmp_path: Path, bench: Bench) -> None:
     merged = read_records(tmp_path / "all.jsonl").records
     assert [r.key for r in merged] == [r.key for part in parts for r in part]
     # Merged files are resumed like any other.
-    assert "12 of 12 items are in the file already" in bench(*options, "-o", "all.jsonl").stderr
+    assert (
+        "12 of 12 items are in the file already"
+        in bench(*options, "-o", "all.jsonl").stderr
+    )
 
 
 def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
@@ -188,7 +206,12 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
     )
     (record,) = read_records(tmp_path / "x.jsonl").records
     assert (record.family, record.path) == ("small", "folder/small/other.json")
-    assert (record.status, record.value, record.bound, record.gap) == ("OPTIMAL", 90, 90, 0)
+    assert (record.status, record.value, record.bound, record.gap) == (
+        "OPTIMAL",
+        90,
+        90,
+        0,
+    )
     assert (record.ops, record.objective, record.time_unit) == (8, "makespan", "us")
     assert (record.settings["workers"], record.settings["seed"]) == (1, 3)
     assert record.time_limit == 5
@@ -205,18 +228,45 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
     [
         ([], "PATHS: expected instances: files, directories, or --recipe"),
         (["none.json"], "none.json: no such file"),
-        (["--recipe", TINY, "--shard", "4/3"], "--shard: expected a part such as 1/4 or 4/4"),
-        (["--recipe", ""], "--recipe: expected options of `ppsolve generate`, got none"),
-        (["--recipe", "a --devices x"], "--recipe: --devices: expected a whole number or a range"),
+        (
+            ["--recipe", TINY, "--shard", "4/3"],
+            "--shard: expected a part such as 1/4 or 4/4",
+        ),
+        (
+            ["--recipe", ""],
+            "--recipe: expected options of `ppsolve generate`, got none",
+        ),
+        (
+            ["--recipe", "a --devices x"],
+            "--recipe: --devices: expected a whole number or a range",
+        ),
         (["--recipe", "a --device 4"], "--recipe: No such option: --device"),
         (["--recipe", "a b"], "--recipe: Got unexpected extra argument"),
         (["--recipe", "a 'b"], "--recipe: not readable: No closing quotation"),
-        (["--recipe", "ä"], "--recipe: expected a name of letters, digits, dots and dashes"),
-        (["--recipe", "a --count x"], "--recipe: --count: expected a whole number >= 1"),
-        (["--recipe", "a --profile 1.5b", "--count", "2"], "--recipe: expected one instance of a"),
-        (["--recipe-file", "r.txt"], "r.txt: line 3: --devices: expected a whole number"),
-        (["--recipe", TINY, "--scheduler", "x"], "--scheduler: expected --engine dask with it"),
-        (["--recipe", TINY, "--heuristics", "gpip"], '--heuristics: unknown heuristic "gpip"'),
+        (
+            ["--recipe", "ä"],
+            "--recipe: expected a name of letters, digits, dots and dashes",
+        ),
+        (
+            ["--recipe", "a --count x"],
+            "--recipe: --count: expected a whole number >= 1",
+        ),
+        (
+            ["--recipe", "a --profile 1.5b", "--count", "2"],
+            "--recipe: expected one instance of a",
+        ),
+        (
+            ["--recipe-file", "r.txt"],
+            "r.txt: line 3: --devices: expected a whole number",
+        ),
+        (
+            ["--recipe", TINY, "--scheduler", "x"],
+            "--scheduler: expected --engine dask with it",
+        ),
+        (
+            ["--recipe", TINY, "--heuristics", "gpip"],
+            '--heuristics: unknown heuristic "gpip"',
+        ),
         (
             ["--recipe", TINY, "--deterministic", "--workers", "2"],
             "workers: expected 1 with deterministic runs",
@@ -238,7 +288,10 @@ def test_wrong_input(
 def test_bad_lines_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.jsonl").write_text('{"schema": 1}\n')
-    for arguments in (["--recipe", TINY, "-o", "x.jsonl"], ["merge", "x.jsonl", "-o", "y.jsonl"]):
+    for arguments in (
+        ["--recipe", TINY, "-o", "x.jsonl"],
+        ["merge", "x.jsonl", "-o", "y.jsonl"],
+    ):
         done = CliRunner().invoke(build(), ["bench", *arguments])
         assert done.exit_code == 2
         assert done.stderr == "error: x.jsonl: line 1: key: this field is required\n"

@@ -14,10 +14,15 @@ CRASHED = record("c", status="UNKNOWN", value=None, failure="crash", error="SIGA
 
 def test_tally() -> None:
     assert tally([]) == "none"
-    assert tally([PROVED, CRASHED, OPEN, PROVED]) == "2 proved, 1 feasible, 1 failed (crash)"
+    assert (
+        tally([PROVED, CRASHED, OPEN, PROVED])
+        == "2 proved, 1 feasible, 1 failed (crash)"
+    )
 
 
-def own(reason: str | None, status: str = "failed", name: str = "a.py:f") -> BenchRecord:
+def own(
+    reason: str | None, status: str = "failed", name: str = "a.py:f"
+) -> BenchRecord:
     entry = {"name": name, "status": status, "reason": reason}
     return record("o", heuristics=[entry], settings={"code": {"a.py:f": "0"}})
 

@@ -20,7 +20,11 @@ PIPELINE = ppsolve.PipelineInstance(
     name="three",
     num_devices=3,
     num_microbatches=5,
-    times={"forward": [3, 5, 4], "backward_input": [4, 4, 6], "backward_weight": [3, 2, 5]},
+    times={
+        "forward": [3, 5, 4],
+        "backward_input": [4, 4, 6],
+        "backward_weight": [3, 2, 5],
+    },
     memory={"capacity": 2, "activation": 1},
 )
 
@@ -86,12 +90,20 @@ def test_a_pipeline_with_memory_modes_has_points_where_all_is_kept_too():
     recompute = {"modes": [{"name": "full", "time": 1, "held": 0}]}
     data = json.loads(PIPELINE.model_dump_json())
     data["memory"] |= {"recompute": recompute}
-    found = ppsolve.curve(ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=30)
+    found = ppsolve.curve(
+        ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=30
+    )
     for free, kept in zip(found.points, found.kept, strict=True):
         data["memory"] |= {"capacity": free.at, "recompute": recompute}
-        assert free.value == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        assert (
+            free.value
+            == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        )
         del data["memory"]["recompute"]
-        assert kept.value == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        assert (
+            kept.value
+            == ppsolve.optimize(ppsolve.parse_instance(data), time_limit=20).value
+        )
         assert free.value <= kept.value
     assert found.points[0].value < found.kept[0].value
 
@@ -99,7 +111,9 @@ def test_a_pipeline_with_memory_modes_has_points_where_all_is_kept_too():
 def test_no_time_is_still_some_for_every_point():
     data = json.loads(PIPELINE.model_dump_json())
     data["memory"] |= {"recompute": {"modes": [{"name": "full", "time": 1, "held": 0}]}}
-    found = ppsolve.curve(ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=0.01)
+    found = ppsolve.curve(
+        ppsolve.parse_instance(data), "capacity", [1, 2], time_limit=0.01
+    )
     assert all(point.value is not None for point in (*found.points, *found.kept))
 
 
@@ -191,7 +205,11 @@ def test_wrong_values_are_named(text, message):
     [
         ("capacity", [], "--capacity: expected at least one value"),
         ("microbatches", [0], "--microbatches: expected a whole number >= 1, got 0"),
-        ("microbatches", [1.5], "--microbatches: expected a whole number >= 1, got 1.5"),
+        (
+            "microbatches",
+            [1.5],
+            "--microbatches: expected a whole number >= 1, got 1.5",
+        ),
         ("stages", [1], 'over: expected capacity, microbatches, got "stages"'),
     ],
 )
@@ -204,12 +222,16 @@ def test_a_pipeline_without_memory_and_other_kinds_are_refused():
     bare = ppsolve.PipelineInstance(
         num_devices=2, num_microbatches=1, times={"forward": 1, "backward": 2}
     )
-    with pytest.raises(InputError, match="--capacity memory: this pipeline has no memory"):
+    with pytest.raises(
+        InputError, match="--capacity memory: this pipeline has no memory"
+    ):
         ppsolve.curve(bare, "capacity", [1])
     graph = ppsolve.GraphInstance(
         resources=["a"], ops=[{"id": "x", "duration": 1, "resources": ["a"]}]
     )
-    with pytest.raises(InputError, match='expected a pipeline, this is of kind "graph"'):
+    with pytest.raises(
+        InputError, match='expected a pipeline, this is of kind "graph"'
+    ):
         ppsolve.curve(graph, "capacity", [1])
 
 
@@ -219,7 +241,9 @@ def test_ctrl_c_ends_the_curve_not_one_point(monkeypatch):
     def interrupted(instance, **keywords):
         seen.append(instance)
         found = ppsolve.optimize(instance, **keywords)
-        return found.model_copy(update={"stop_reason": StopReason.INTERRUPTED, "bound": 0})
+        return found.model_copy(
+            update={"stop_reason": StopReason.INTERRUPTED, "bound": 0}
+        )
 
     monkeypatch.setattr(search, "optimize", interrupted)
     found = ppsolve.curve(PIPELINE, "capacity", [1, 2, 3], time_limit=20)
@@ -241,7 +265,9 @@ def instance(tmp_path):
 
 def test_the_command_writes_reads_and_draws(instance, tmp_path):
     output = tmp_path / "curve.json"
-    done = invoke("curve", instance, "--capacity", "1:3", "-t", 20, "-o", output, "--json", "-q")
+    done = invoke(
+        "curve", instance, "--capacity", "1:3", "-t", 20, "-o", output, "--json", "-q"
+    )
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert [point["capacity"] for point in found["points"]] == [1, 2, 3]

@@ -27,15 +27,27 @@ from ppsolve.solver.studies.generate.flags import (
     parse_unequal,
     read_options,
 )
-from ppsolve.solver.studies.generate.instances import PROFILES, build, find_profile, generate
+from ppsolve.solver.studies.generate.instances import (
+    PROFILES,
+    build,
+    find_profile,
+    generate,
+)
 from tests.paths import DATA
 
 GOLDEN = DATA / "random_seed0.json"
-PLAIN = {"devices": 4, "microbatches": 8, "forward": Decimal(100), "backward": Decimal(200)}
+PLAIN = {
+    "devices": 4,
+    "microbatches": 8,
+    "forward": Decimal(100),
+    "backward": Decimal(200),
+}
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(program(), ["generate", *arguments], catch_exceptions=False)
+    result = CliRunner().invoke(
+        program(), ["generate", *arguments], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -114,7 +126,11 @@ def test_random_bidirectional_pipes_get_an_even_number(seed: int) -> None:
 
 def test_p_counts_the_activations_of_all_stages_of_a_device() -> None:
     instance = generate(
-        seed=0, placement="wave", stages_per_device=3, activation=Decimal("0.5"), devices=4
+        seed=0,
+        placement="wave",
+        stages_per_device=3,
+        activation=Decimal("0.5"),
+        devices=4,
     )
     assert instance.memory is not None
     assert instance.memory.capacity == 6
@@ -151,7 +167,9 @@ def test_stages_of_a_device_share_the_profile() -> None:
     assert instance.times.by_kind() == {"F": 14407, "I": 14380, "W": 9676}
     assert instance.memory is not None
     assert instance.memory.capacity == 32
-    thirds = generate(placement="interleaved", stages_per_device=7, profile="zb-16x48-b")
+    thirds = generate(
+        placement="interleaved", stages_per_device=7, profile="zb-16x48-b"
+    )
     assert thirds.times.forward == Decimal("4116.286")
     assert lower(thirds).num_ops == 3 * 16 * 7 * 48
 
@@ -195,7 +213,11 @@ def test_parsers() -> None:
     assert parse_capacity("p") == PerDevice(Decimal(1))
     assert parse_capacity("2,3") == (2, 3)
     assert parse_capacity("8") == 8
-    assert parse_unequal("0.6") == parse_unequal(" 0.6:lognormal") == Unequal(Decimal("0.6"))
+    assert (
+        parse_unequal("0.6")
+        == parse_unequal(" 0.6:lognormal")
+        == Unequal(Decimal("0.6"))
+    )
     assert parse_unequal("1:normal") == Unequal(Decimal(1), "normal")
     assert parse_placement("wave") == "wave"
     assert parse_placement("0,1, 0") == {"stage_to_device": (0, 1, 0)}
@@ -209,22 +231,46 @@ def test_parsers() -> None:
             lambda: read_options({"forward": "24ms"}),
             "--forward: expected a plain number, got the text",
         ),
-        (lambda: read_options({"p2p_bytes": "4mb"}), '--p2p-bytes: unknown unit "mb"; expected'),
+        (
+            lambda: read_options({"p2p_bytes": "4mb"}),
+            '--p2p-bytes: unknown unit "mb"; expected',
+        ),
         (
             lambda: generate(time_unit="msec", seed=1),
             'time_unit: unknown unit "msec"; did you mean',
         ),
         (lambda: read_options({"p2p": "-1"}), "--p2p: expected a number >= 0, got -1"),
-        (lambda: read_options({"p2p": "nan"}), "--p2p: expected a finite number, got NaN"),
+        (
+            lambda: read_options({"p2p": "nan"}),
+            "--p2p: expected a finite number, got NaN",
+        ),
         (lambda: read_options({"p2p": "1,,2"}), '--p2p: expected a number, got ""'),
-        (lambda: read_options({"devices": "x"}), "a whole number or a range such as 4..8"),
-        (lambda: read_options({"devices": "0"}), "--devices: expected at least 1, got 0"),
-        (lambda: read_options({"devices": "0..4"}), "--devices: expected at least 1, got 0"),
+        (
+            lambda: read_options({"devices": "x"}),
+            "a whole number or a range such as 4..8",
+        ),
+        (
+            lambda: read_options({"devices": "0"}),
+            "--devices: expected at least 1, got 0",
+        ),
+        (
+            lambda: read_options({"devices": "0..4"}),
+            "--devices: expected at least 1, got 0",
+        ),
         (lambda: read_options({"devices": "8..4"}), "did you mean 4..8?"),
-        (lambda: read_options({"devices": "1.." + "9" * 40}), "expected at most 15 digits"),
+        (
+            lambda: read_options({"devices": "1.." + "9" * 40}),
+            "expected at most 15 digits",
+        ),
         (lambda: read_options({"placement": "0,x"}), 'such as 0,1,1,0, got "x"'),
-        (lambda: read_options({"unequal": "x"}), '--unequal: expected a number, got "x"'),
-        (lambda: read_options({"unequal": "11"}), "--unequal: expected a spread of at most 10"),
+        (
+            lambda: read_options({"unequal": "x"}),
+            '--unequal: expected a number, got "x"',
+        ),
+        (
+            lambda: read_options({"unequal": "11"}),
+            "--unequal: expected a spread of at most 10",
+        ),
         (
             lambda: read_options({"unequal": "1:gauss"}),
             '--unequal: expected lognormal or normal behind the colon, got "gauss"',
@@ -238,8 +284,14 @@ def test_parsers() -> None:
             lambda: generate(unequal=Unequal(Decimal(1)), profile="6.2b"),
             "--unequal: expected --seed N with it",
         ),
-        (lambda: find_profile("6.3b"), '--profile: unknown profile "6.3b"; did you mean "6.2b"?'),
-        (lambda: generate(), "--devices: this option is required; or start from --seed N"),
+        (
+            lambda: find_profile("6.3b"),
+            '--profile: unknown profile "6.3b"; did you mean "6.2b"?',
+        ),
+        (
+            lambda: generate(),
+            "--devices: this option is required; or start from --seed N",
+        ),
         (lambda: generate(devices=4), "--microbatches: this option is required"),
         (lambda: generate(devices=4, microbatches=8), "--forward: this option is req"),
         (
@@ -278,7 +330,10 @@ def test_parsers() -> None:
         ),
         (lambda: generate(devices=10**9, seed=1), "num_devices"),
         (lambda: generate(placement="wawe", seed=1), 'did you mean "wave"?'),
-        (lambda: generate(**{**PLAIN, "forward": (Decimal(1),)}), "times.forward: expected a"),
+        (
+            lambda: generate(**{**PLAIN, "forward": (Decimal(1),)}),
+            "times.forward: expected a",
+        ),
     ],
 )
 def test_messages(call: object, message: str) -> None:
@@ -295,7 +350,11 @@ def test_command_writes_a_file(tmp_path: Path) -> None:
 
 
 def test_command_prints_and_seed_alone_means_random() -> None:
-    assert run("--seed", "3") == run("--random", "--seed", "3") == instance_text(generate(seed=3))
+    assert (
+        run("--seed", "3")
+        == run("--random", "--seed", "3")
+        == instance_text(generate(seed=3))
+    )
     assert run("--random") == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -304,7 +363,16 @@ def test_command_takes_every_option() -> None:
         *("--devices", "3", "--microbatches", "5", "--forward", "1,2,3"),
         *("--backward-input", "2", "--backward-weight", "1.5", "--p2p", "0.5"),
         *("--p2p-mode", "link", "--p2p-bytes", "10,0.02kB", "--bandwidth", "4"),
-        *("--capacity", "2,3,4", "--activation", "1", "--share", "0.25", "--static", "0.5"),
+        *(
+            "--capacity",
+            "2,3,4",
+            "--activation",
+            "1",
+            "--share",
+            "0.25",
+            "--static",
+            "0.5",
+        ),
         *("--allreduce", "7", "--optimizer", "2", "--objective", "device_span"),
         *("--time-unit", "ms", "--name", "all"),
     )
@@ -352,7 +420,9 @@ def test_lengths_are_drawn_last_and_have_the_mean_1000(seed: int, law: str) -> N
     random.integers(50, 150, size=2, endpoint=True)
     normal = random.normal(0 if law == "lognormal" else 1, 0.6, 16)
     cut = np.clip(np.exp(normal) if law == "lognormal" else normal, 0.1, 10)
-    assert instance.lengths == tuple(np.rint(1000 * cut / cut.mean()).astype(int).tolist())
+    assert instance.lengths == tuple(
+        np.rint(1000 * cut / cut.mean()).astype(int).tolist()
+    )
     assert abs(np.mean(instance.lengths) - 1000) < 1
 
 
@@ -373,7 +443,16 @@ def test_command_takes_placements_and_profiles() -> None:
     explicit = json.loads(run("--seed", "1", "-p", "2", "--placement", "0,1,1,0"))
     assert explicit["placement"] == {"stage_to_device": [0, 1, 1, 0]}
     wave = json.loads(
-        run("--profile", "1.5b", "--placement", "wave", "--stages-per-device", "2", "-m", "16")
+        run(
+            "--profile",
+            "1.5b",
+            "--placement",
+            "wave",
+            "--stages-per-device",
+            "2",
+            "-m",
+            "16",
+        )
     )
     assert (wave["stages_per_device"], wave["num_microbatches"]) == (2, 16)
 

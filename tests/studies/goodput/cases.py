@@ -24,7 +24,9 @@ def models(draw: st.DrawFn) -> GoodputModel:
     perf = [draw(amounts(1e-6, 10)) for _ in range(6)]
     grad = [draw(st.just(0.0) | amounts(1e-9, 1e6)) for _ in range(2)]
     gamma = draw(amounts(1, 10))
-    return GoodputModel(PerfParams(*perf, gamma), GradParams(*grad), draw(st.integers(1, 500)))
+    return GoodputModel(
+        PerfParams(*perf, gamma), GradParams(*grad), draw(st.integers(1, 500))
+    )
 
 
 @st.composite
@@ -54,7 +56,9 @@ def random_search(seed: int) -> Search:
     gamma = float(rng.choice([1, 1.5, 2.75, 10]))
     least = int(rng.integers(1, 200)) + 0.5 * (rng.random() < 0.1)
     span = int(rng.choice([1, 3, 100, 1000]))
-    model = GoodputModel(PerfParams(*perf, gamma), GradParams(amount(), amount()), least)
+    model = GoodputModel(
+        PerfParams(*perf, gamma), GradParams(amount(), amount()), least
+    )
     most = int(np.ceil(least)) + int(rng.integers(0, span))
     low = int(rng.integers(1, min(most, int(rng.choice([1, 20, 200]))) + 1))
     high = low + int(rng.choice([0, 1, 3, 20, 100, 1000]))

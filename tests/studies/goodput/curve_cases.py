@@ -11,7 +11,11 @@ from ppsolve.solver.studies.goodput.curve import ScheduleCurve
 
 
 def pipeline(**fields: Any) -> PipelineInstance:
-    plain = {"num_devices": 4, "num_microbatches": 4, "times": {"forward": 1, "backward": 2}}
+    plain = {
+        "num_devices": 4,
+        "num_microbatches": 4,
+        "times": {"forward": 1, "backward": 2},
+    }
     return PipelineInstance.parse({**plain, "p2p": {"latency": 1}, **fields})
 
 
@@ -22,7 +26,11 @@ def uneven(seed: int, *, equal: bool = False, **fields: Any) -> PipelineInstance
     stages = devices * fields.get("stages_per_device", 1)
 
     def times(most: int) -> Any:
-        return int(rng.integers(1, most)) if equal else rng.integers(1, most, stages).tolist()
+        return (
+            int(rng.integers(1, most))
+            if equal
+            else rng.integers(1, most, stages).tolist()
+        )
 
     return pipeline(
         num_devices=devices,
@@ -36,7 +44,11 @@ def curve(points: dict[int, float], **fields: Any) -> ScheduleCurve:
     """Return a curve of these makespans, with bounds of 0 unless given."""
     none = [0.0] * len(points)
     plain = {"bounds": none, "work_bounds": none, "methods": ["x"] * len(points)}
-    times = {"microbatches": list(points), "makespans": list(points.values()), "time_unit": "s"}
+    times = {
+        "microbatches": list(points),
+        "makespans": list(points.values()),
+        "time_unit": "s",
+    }
     return ScheduleCurve(**{**times, **plain, **fields})
 
 

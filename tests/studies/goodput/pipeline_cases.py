@@ -26,7 +26,11 @@ def model(init_batch_size: float = 16, **changed: float) -> GoodputModel:
 
 
 def pipeline(**fields: Any) -> PipelineInstance:
-    plain = {"num_devices": 4, "num_microbatches": 4, "times": {"forward": 1, "backward": 2}}
+    plain = {
+        "num_devices": 4,
+        "num_microbatches": 4,
+        "times": {"forward": 1, "backward": 2},
+    }
     return PipelineInstance.parse({"time_unit": "ms", **plain, **fields})
 
 

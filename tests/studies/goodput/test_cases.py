@@ -33,7 +33,9 @@ def model_of(case: dict[str, Any]) -> GoodputModel:
 def test_values(case: dict[str, Any]) -> None:
     method = getattr(model_of(case), case["op"])
     if "error" in case["expect"]:
-        with pytest.raises(InputError, match=r"atomic_bsz: expected .* initial batch size 128"):
+        with pytest.raises(
+            InputError, match=r"atomic_bsz: expected .* initial batch size 128"
+        ):
             method(**case["args"])
     else:
         found = method(**case["args"])
@@ -49,13 +51,17 @@ def test_published_optima(case: dict[str, Any]) -> None:
 
 
 @cases("optimize")
-def test_exact_optima_are_no_worse_where_the_published_one_is_allowed(case: dict[str, Any]) -> None:
+def test_exact_optima_are_no_worse_where_the_published_one_is_allowed(
+    case: dict[str, Any],
+) -> None:
     goodput, atomic, accum = model_of(case).optimize(**case["args"])
     expect, args = case["expect"], case["args"]
     replicas = np.array(args["num_replicas"])
     batch = replicas * expect["atomic_bsz"] * (np.array(expect["accum_steps"]) + 1)
     allowed = (np.array(expect["goodput"]) > 0) & (batch <= args["max_batch_size"])
-    assert np.all(np.where(allowed, goodput >= np.multiply(expect["goodput"], 1 - 1e-12), True))
+    assert np.all(
+        np.where(allowed, goodput >= np.multiply(expect["goodput"], 1 - 1e-12), True)
+    )
     assert np.all(replicas * atomic * (accum + 1) <= args["max_batch_size"])
 
 
@@ -73,7 +79,9 @@ def test_the_objective_is_the_published_one(case: dict[str, Any]) -> None:
     observed = Observations(**case["args"])
     objective = FitObjective(observed, np.arange(len(observed)))
     raw = np.array(case["expect"]["x_raw"])
-    assert objective.value(raw) == pytest.approx(case["expect"]["objective_raw"], rel=1e-12)
+    assert objective.value(raw) == pytest.approx(
+        case["expect"]["objective_raw"], rel=1e-12
+    )
 
 
 @cases("fit")
@@ -97,5 +105,11 @@ def test_fits(case: dict[str, Any]) -> None:
 def test_the_prior_on_nodes_is_the_published_one(case: dict[str, Any]) -> None:
     found, expected = fit_goodput(**case["args"]).params, case["expect"]["perf_params"]
     if max(case["args"]["num_nodes"]) == 1:
-        assert (found.alpha_n, found.beta_n) == (1.1 * found.alpha_r, 1.1 * found.beta_r)
-        assert (found.alpha_n, found.beta_n) == (expected["alpha_n"], expected["beta_n"])
+        assert (found.alpha_n, found.beta_n) == (
+            1.1 * found.alpha_r,
+            1.1 * found.beta_r,
+        )
+        assert (found.alpha_n, found.beta_n) == (
+            expected["alpha_n"],
+            expected["beta_n"],
+        )

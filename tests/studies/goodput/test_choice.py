@@ -25,26 +25,37 @@ def curves() -> dict[int, ScheduleCurve]:
 
 class TestBest:
     def exhaustive(
-        self, pipelines: PipelineGoodput, nodes: int, replicas: int, largest: int, numbers: Any
+        self,
+        pipelines: PipelineGoodput,
+        nodes: int,
+        replicas: int,
+        largest: int,
+        numbers: Any,
     ) -> tuple[float, int, int]:
         best = (0.0, 0, 0)
         for size in pipelines.curves:
             for number in numbers:
                 batch = replicas * size * number
                 if pipelines.model.init_batch_size <= batch <= largest:
-                    value = pipelines.evaluate(nodes, replicas, size, number).goodput.low
+                    value = pipelines.evaluate(
+                        nodes, replicas, size, number
+                    ).goodput.low
                     if value > best[0]:
                         best = (value, size, number)
         return best
 
     @pytest.mark.parametrize("largest", [16, 37, 300])
-    def test_is_the_best_of_all(self, curves: dict[int, ScheduleCurve], largest: int) -> None:
+    def test_is_the_best_of_all(
+        self, curves: dict[int, ScheduleCurve], largest: int
+    ) -> None:
         pipelines = PipelineGoodput(model(), curves)
         for nodes, replicas in ((1, 1), (1, 3), (2, 5), (3, 17), (4, 40)):
             chosen = pipelines.optimize(nodes, replicas, max_batch_size=largest)
             found = (chosen.goodput.low, chosen.atomic_bsz, chosen.microbatches)
             # Up to 64 every number is tried.
-            expected = self.exhaustive(pipelines, nodes, replicas, largest, range(1, 65))
+            expected = self.exhaustive(
+                pipelines, nodes, replicas, largest, range(1, 65)
+            )
             assert found[0] >= expected[0] * (1 - 1e-12)
             if found[2] <= 64:
                 assert found == pytest.approx(expected, rel=1e-12)
@@ -57,17 +68,25 @@ class TestBest:
         pipelines = PipelineGoodput(model(), curves)
         nodes, replicas = min(a, b), max(a, b)
         numbers = [3, 8, 21] if some else None
-        chosen = pipelines.optimize(nodes, replicas, max_batch_size=largest, microbatches=numbers)
+        chosen = pipelines.optimize(
+            nodes, replicas, max_batch_size=largest, microbatches=numbers
+        )
         every = range(1, largest + 1) if numbers is None else numbers
         batches = [replicas * size * number for size in SIZES for number in every]
         if not any(16 <= batch <= largest for batch in batches):
             assert chosen.goodput == Interval(0, 0)
-            assert (chosen.atomic_bsz, chosen.microbatches, chosen.batch_size) == (0, 0, 0)
+            assert (chosen.atomic_bsz, chosen.microbatches, chosen.batch_size) == (
+                0,
+                0,
+                0,
+            )
             return
         assert 16 <= chosen.batch_size <= largest
         assert chosen.batch_size == replicas * chosen.atomic_bsz * chosen.microbatches
         assert numbers is None or chosen.microbatches in numbers
-        again = pipelines.evaluate(nodes, replicas, chosen.atomic_bsz, chosen.microbatches)
+        again = pipelines.evaluate(
+            nodes, replicas, chosen.atomic_bsz, chosen.microbatches
+        )
         assert chosen.goodput.low == pytest.approx(again.goodput.low, rel=1e-12)
         assert chosen.goodput.high == pytest.approx(again.goodput.high, rel=1e-12)
         assert chosen.extrapolated == again.extrapolated
@@ -90,7 +109,9 @@ class TestBest:
 
     def test_thousands_of_pairs(self, curves: dict[int, ScheduleCurve]) -> None:
         pipelines = PipelineGoodput(model(), curves)
-        found = pipelines.optimize([[1], [50]], np.arange(50, 5001), max_batch_size=100_000)
+        found = pipelines.optimize(
+            [[1], [50]], np.arange(50, 5001), max_batch_size=100_000
+        )
         assert np.all(found.goodput.low > 0)
         assert np.all(found.goodput.low <= found.goodput.high)
         # More nodes only make the sync longer.
@@ -99,12 +120,17 @@ class TestBest:
     def test_sync_in_schedules_is_for_the_replicas_that_it_was_timed_for(self) -> None:
         few, many = (
             measure_curve(
-                pipeline(allreduce=replicas), [4, 8], heuristics=["1f1b"], replicas=replicas
+                pipeline(allreduce=replicas),
+                [4, 8],
+                heuristics=["1f1b"],
+                replicas=replicas,
             )
             for replicas in (2, 8)
         )
         pipelines = PipelineGoodput(model(), {2: few, 4: many})
-        assert pipelines.optimize(1, [2, 8], max_batch_size=256).atomic_bsz.tolist() == [2, 4]
+        assert pipelines.optimize(
+            1, [2, 8], max_batch_size=256
+        ).atomic_bsz.tolist() == [2, 4]
         assert pipelines.evaluate(1, [2, 8], [2, 4], 8).step_time.high.shape == (2,)
         timed = "expected 2 or 8, which the sync in the schedules was timed for, got 4"
         with pytest.raises(InputError, match=rf"num_replicas\[1\]: {timed}"):
@@ -123,21 +149,34 @@ class TestBest:
         odd = pipelines.optimize(1, 1, max_batch_size=20, microbatches=[17, 19])
         assert odd.microbatches == 0
 
-    def test_bad_limits_at_the_edge_of_doubles(self, curves: dict[int, ScheduleCurve]) -> None:
-        chosen = PipelineGoodput(model(), curves).optimize(1, 10**15, max_batch_size=10**15)
+    def test_bad_limits_at_the_edge_of_doubles(
+        self, curves: dict[int, ScheduleCurve]
+    ) -> None:
+        chosen = PipelineGoodput(model(), curves).optimize(
+            1, 10**15, max_batch_size=10**15
+        )
         assert (chosen.atomic_bsz, chosen.microbatches) == (1, 1)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"max_batch_size": 15}, "max_batch_size: expected at least the initial batch size 16"),
+            (
+                {"max_batch_size": 15},
+                "max_batch_size: expected at least the initial batch size 16",
+            ),
             ({"max_batch_size": [99]}, "max_batch_size: expected one number, got 1"),
-            ({"microbatches": [0]}, r"microbatches\[0\]: expected a whole number >= 1, got 0"),
+            (
+                {"microbatches": [0]},
+                r"microbatches\[0\]: expected a whole number >= 1, got 0",
+            ),
             (
                 {"num_nodes": 9},
                 r"num_nodes\[0\]: expected at most as many nodes as replicas, got 9",
             ),
-            ({"num_nodes": [1, 1, 1]}, "num_nodes, num_replicas: expected shapes that broadcast"),
+            (
+                {"num_nodes": [1, 1, 1]},
+                "num_nodes, num_replicas: expected shapes that broadcast",
+            ),
         ],
     )
     def test_bad_limits(

@@ -40,11 +40,20 @@ class TestOneFOneBWithLatency:
 
     @pytest.mark.parametrize(
         "points",
-        [None, range(1, 10), range(16, 25), [*range(16, 25), 32], [4, 8, 16], [2, 4, 8, 16, 32]],
+        [
+            None,
+            range(1, 10),
+            range(16, 25),
+            [*range(16, 25), 32],
+            [4, 8, 16],
+            [2, 4, 8, 16, 32],
+        ],
     )
     def test_extrapolated_to_64(self, points: Any) -> None:
         instance = pipeline()
-        measured = measure_curve(instance, points or numbers_of(instance), heuristics=["1f1b"])
+        measured = measure_curve(
+            instance, points or numbers_of(instance), heuristics=["1f1b"]
+        )
         assert max(measured.microbatches) < 64
         assert measured.is_extrapolated(64)
         assert measured.slope == 4.5
@@ -56,7 +65,13 @@ class TestOneFOneBWithLatency:
         instance = pipeline()
         measured = measure_curve(instance, numbers_of(instance), heuristics=["1f1b"])
         assert (measured.steady.period, measured.steady.growth) == (4, 18)
-        assert np.diff(measured.makespan(np.arange(100, 106))).tolist() == [5, 3, 5, 5, 5]
+        assert np.diff(measured.makespan(np.arange(100, 106))).tolist() == [
+            5,
+            3,
+            5,
+            5,
+            5,
+        ]
 
     def test_between_two_points_the_next_schedule_is_taken(self) -> None:
         every = measure_curve(pipeline(), range(16, 33), heuristics=["1f1b"])
@@ -103,8 +118,12 @@ class TestBeyondWhatWasMeasured:
     def test_bound_is_below_every_schedule(self, seed: int, capped: bool) -> None:
         memory = {"capacity": 3, "activation": 1} if capped else None
         instance = uneven(seed, memory=memory)
-        measured = measure_curve(instance, [2, 3, 6, 9], heuristics=["list-tail", "1f1b"])
-        others = measure_curve(instance, [1, 4, 5, 7, 12, 21], heuristics=["list-work", "1f1b"])
+        measured = measure_curve(
+            instance, [2, 3, 6, 9], heuristics=["list-tail", "1f1b"]
+        )
+        others = measure_curve(
+            instance, [1, 4, 5, 7, 12, 21], heuristics=["list-work", "1f1b"]
+        )
         for number, makespan, bound in zip(
             others.microbatches, others.makespans, others.bounds, strict=True
         ):
@@ -117,7 +136,9 @@ class TestBeyondWhatWasMeasured:
     def test_bound_is_below_the_optimum(self, seed: int, capacity: int | None) -> None:
         memory = None if capacity is None else {"capacity": capacity, "activation": 1}
         rng = np.random.default_rng(seed)
-        times = {name: rng.integers(1, 5, 2).tolist() for name in ("forward", "backward")}
+        times = {
+            name: rng.integers(1, 5, 2).tolist() for name in ("forward", "backward")
+        }
         instance = pipeline(num_devices=2, times=times, memory=memory)
         near = measure_curve(instance, [1, 2], heuristics=["list-tail"])
         far = measure_curve(instance, [2, 4], heuristics=["list-tail"])
@@ -134,7 +155,10 @@ class TestBeyondWhatWasMeasured:
         [
             {"memory": TIGHT, "allreduce": [9, 3, 0, 5], "optimizer": [1, 0, 7, 2]},
             {"times": {kind: [1, 4, 2, 0] for kind in SPLIT}, "memory": TIGHT},
-            {"placement": "vshape", "times": {kind: [2, 1, 0, 3] * 2 for kind in SPLIT}},
+            {
+                "placement": "vshape",
+                "times": {kind: [2, 1, 0, 3] * 2 for kind in SPLIT},
+            },
             {"placement": "interleaved", "stages_per_device": 2, "memory": TIGHT},
             {"p2p": {"mode": "nic", "bytes": 5, "bandwidth": 2, "latency": 1}},
             {"collectives": {"all_gather": [3, 0, 20, 4], "reduce_scatter": 25}},
@@ -168,7 +192,9 @@ class TestBeyondWhatWasMeasured:
     @settings(max_examples=9, deadline=None)
     @given(st.integers(0, 10**6), st.sets(st.integers(1, 24), min_size=2, max_size=6))
     def test_nothing_decreases(self, seed: int, points: set[int]) -> None:
-        measured = measure_curve(uneven(seed), sorted(points), heuristics=["list-backward-first"])
+        measured = measure_curve(
+            uneven(seed), sorted(points), heuristics=["list-backward-first"]
+        )
         numbers = np.arange(1, 60)
         makespans, bounds = measured.makespan(numbers), measured.bound(numbers)
         assert np.all(np.diff(makespans) >= 0)
@@ -184,7 +210,10 @@ class TestBeyondWhatWasMeasured:
             {"collectives": {"forward": {"segments": 2, "allreduce": [3, 1, 0, 2]}}},
             {"p2p": {"mode": "nic", "bytes": 5, "bandwidth": 2, "latency": 1}},
             {"placement": "bidirectional", "allreduce": 12},
-            {"placement": "vshape", "times": {name: [2, 1, 0, 3] * 2 for name in SPLIT}},
+            {
+                "placement": "vshape",
+                "times": {name: [2, 1, 0, 3] * 2 for name in SPLIT},
+            },
             {"times": {name: [1, 4, 2, 0] for name in SPLIT}, "memory": TIGHT},
         ],
     )
@@ -195,9 +224,17 @@ class TestBeyondWhatWasMeasured:
         for points in combinations(range(len(numbers)), 3):
             few = {
                 field: [getattr(direct, field)[point] for point in points]
-                for field in ("microbatches", "makespans", "bounds", "work_bounds", "methods")
+                for field in (
+                    "microbatches",
+                    "makespans",
+                    "bounds",
+                    "work_bounds",
+                    "methods",
+                )
             }
-            part = ScheduleCurve(**few, time_unit=direct.time_unit, multiple=direct.multiple)
+            part = ScheduleCurve(
+                **few, time_unit=direct.time_unit, multiple=direct.multiple
+            )
             assert np.all(part.bound(numbers) <= direct.makespans)
             lines = replace(part, bounds=part.work_bounds).bound(numbers)
             after = np.array(numbers) >= part.microbatches[0]
@@ -214,7 +251,15 @@ class TestBeyondWhatWasMeasured:
 class TestRules:
     def test_between_and_below_points(self) -> None:
         found = curve({4: 10.0, 8: 22.0, 16: 46.0})
-        assert found.makespan([1, 4, 6, 8, 12, 16, 17]).tolist() == [10, 10, 22, 22, 46, 46, 49]
+        assert found.makespan([1, 4, 6, 8, 12, 16, 17]).tolist() == [
+            10,
+            10,
+            22,
+            22,
+            46,
+            46,
+            49,
+        ]
         assert found.is_extrapolated([1, 6, 8, 16, 17]).tolist() == [False] * 4 + [True]
 
     def test_estimates_are_not_below_the_bound(self) -> None:
@@ -227,7 +272,9 @@ class TestRules:
         low, high = np.array([1.0, 2.0 + 1e-9, 3.0]), np.array([1.5, 2.0, 3.0])
         assert at_most(low, high).tolist() == [1, 2, 3]
         assert at_most(low, high + 100, largest=100).tolist() == low.tolist()
-        with pytest.raises(WrongBoundError, match=r"bound 2.1 above the 2 that a schedule takes"):
+        with pytest.raises(
+            WrongBoundError, match=r"bound 2.1 above the 2 that a schedule takes"
+        ):
             at_most(np.array([1.0, 2.1]), np.array([2.0, 2.0]))
         with pytest.raises(WrongBoundError, match=r"bound 4 above the 3"):
             at_most(np.float64(4), np.float64(3))
@@ -235,9 +282,13 @@ class TestRules:
     def test_wrong_bounds_are_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = curve({1: 20.0, 2: 21.0})
         monkeypatch.setattr(ScheduleCurve, "_line", lambda *_: np.float64(30))
-        with pytest.raises(WrongBoundError, match="bound 30 above the 21 that a schedule takes"):
+        with pytest.raises(
+            WrongBoundError, match="bound 30 above the 21 that a schedule takes"
+        ):
             found.bound(2)
-        with pytest.raises(WrongBoundError, match="bound 30 above the 22 that a schedule takes"):
+        with pytest.raises(
+            WrongBoundError, match="bound 30 above the 22 that a schedule takes"
+        ):
             found.makespan(3)
         assert found.makespan(2) == 21
 
@@ -272,29 +323,62 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ({"microbatches": [2, 1]}, "microbatches: expected at least one number, in ascending"),
-            ({"microbatches": [1, 1]}, "microbatches: expected at least one number, in ascending"),
-            ({"microbatches": []}, "microbatches: expected at least one number, in ascending"),
-            ({"microbatches": [0, 1]}, r"microbatches\[0\]: expected a whole number >= 1, got 0"),
-            ({"makespans": [1.0]}, r"makespans: expected 2 entries \(one per number of"),
+            (
+                {"microbatches": [2, 1]},
+                "microbatches: expected at least one number, in ascending",
+            ),
+            (
+                {"microbatches": [1, 1]},
+                "microbatches: expected at least one number, in ascending",
+            ),
+            (
+                {"microbatches": []},
+                "microbatches: expected at least one number, in ascending",
+            ),
+            (
+                {"microbatches": [0, 1]},
+                r"microbatches\[0\]: expected a whole number >= 1, got 0",
+            ),
+            (
+                {"makespans": [1.0]},
+                r"makespans: expected 2 entries \(one per number of",
+            ),
             (
                 {"makespans": [1.0, float("nan")]},
                 r"makespans\[1\]: expected a number >= 0, got nan",
             ),
-            ({"makespans": "fast"}, 'makespans: expected a number, got the text "fast"'),
+            (
+                {"makespans": "fast"},
+                'makespans: expected a number, got the text "fast"',
+            ),
             ({"makespans": [0.0, 1.0]}, r"makespans\[0\]: expected a time > 0, got 0"),
-            ({"makespans": [3.0, 2.0]}, "makespans: expected makespans that do not decrease"),
-            ({"bounds": [1.0, 7.0]}, r"bounds\[1\]: expected at most the makespan, got 7"),
-            ({"work_bounds": [0.0, 1.0]}, r"work_bounds\[1\]: expected at most the bound, got 1"),
+            (
+                {"makespans": [3.0, 2.0]},
+                "makespans: expected makespans that do not decrease",
+            ),
+            (
+                {"bounds": [1.0, 7.0]},
+                r"bounds\[1\]: expected at most the makespan, got 7",
+            ),
+            (
+                {"work_bounds": [0.0, 1.0]},
+                r"work_bounds\[1\]: expected at most the bound, got 1",
+            ),
             ({"multiple": 2}, r"microbatches\[0\]: expected a multiple of 2, got 1"),
             ({"multiple": 0}, "multiple: expected a whole number of at least 1, got 0"),
             ({"has_sync": 1}, "has_sync: expected true or false, got 1"),
-            ({"replicas": 4}, "replicas: expected none, as there is no sync in the schedules"),
+            (
+                {"replicas": 4},
+                "replicas: expected none, as there is no sync in the schedules",
+            ),
             (
                 {"has_sync": True, "replicas": 1.5},
                 "replicas: expected a whole number >= 1, got 1.5",
             ),
-            ({"has_sync": True, "replicas": [4]}, "replicas: expected one number, got 1"),
+            (
+                {"has_sync": True, "replicas": [4]},
+                "replicas: expected one number, got 1",
+            ),
         ],
     )
     def test_bad_curves(self, fields: dict[str, Any], message: str) -> None:
@@ -303,7 +387,9 @@ class TestFailures:
 
     @pytest.mark.parametrize("work", [[0.0, 2.0, 3.0], [2.0, 1.0, 1.0]])
     def test_work_bounds_that_are_not_convex(self, work: list[float]) -> None:
-        message = "work_bounds: expected values that do not decrease and grow ever faster"
+        message = (
+            "work_bounds: expected values that do not decrease and grow ever faster"
+        )
         with pytest.raises(InputError, match=message):
             curve({1: 3.0, 2: 6.0, 3: 9.0}, bounds=work, work_bounds=work)
 
@@ -328,7 +414,9 @@ class TestFailures:
     def test_one_point_has_no_slope(self) -> None:
         found = curve({4: 10.0})
         assert found.makespan([1, 4]).tolist() == [10, 10]
-        message = "expected at least two measured numbers of micro-batches .* got only 4"
+        message = (
+            "expected at least two measured numbers of micro-batches .* got only 4"
+        )
         for use in (
             lambda: found.slope,
             lambda: found.bound_slope,

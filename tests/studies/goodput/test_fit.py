@@ -33,7 +33,9 @@ def observe(
     """Measure steps in `where` (nodes, replicas, micro-batch size) of a job known to us."""
     nodes, replicas, atomic = np.array(where, dtype=float).T
     model = GoodputModel(PerfParams(*truth), (1, 1), 1)
-    factors = np.exp(noise * np.random.default_rng(seed).normal(size=(2, len(nodes)))) * unit
+    factors = (
+        np.exp(noise * np.random.default_rng(seed).normal(size=(2, len(nodes)))) * unit
+    )
     accum = np.asarray(model.perf.accum_time(atomic)) * factors[0]
     optim = np.asarray(model.perf.optim_time(nodes, replicas, atomic)) * factors[1]
     return Observations(nodes, replicas, atomic, accum, optim)
@@ -55,7 +57,9 @@ PARAMS = st.tuples(
 
 @settings(max_examples=25, deadline=None)
 @given(PARAMS, st.sampled_from([0.0, 0.1]))
-def test_slopes_are_those_of_central_differences(params: Floats, smoothing: float) -> None:
+def test_slopes_are_those_of_central_differences(
+    params: Floats, smoothing: float
+) -> None:
     objective = objective_of(observe(GRID, noise=0.1))
     value, gradient, _ = objective.model(params, smoothing)
     assert value == pytest.approx(objective.value(params, smoothing), rel=1e-12)
@@ -108,10 +112,15 @@ def test_the_design_is_the_model() -> None:
     st.sampled_from([0.0, 0.02, 0.3]),
     st.integers(1, len(GRID)),
 )
-def test_no_known_point_is_better(seed: int, unit: float, noise: float, number: int) -> None:
+def test_no_known_point_is_better(
+    seed: int, unit: float, noise: float, number: int
+) -> None:
     random = np.random.default_rng(seed)
     truth = np.array(
-        [*(np.array(TRUTH[:6]) * np.exp(random.normal(size=6))), 1 + 5 * random.random()]
+        [
+            *(np.array(TRUTH[:6]) * np.exp(random.normal(size=6))),
+            1 + 5 * random.random(),
+        ]
     )
     chosen = random.choice(len(GRID), number, replace=False)
     observed = observe([GRID[index] for index in chosen], truth, noise, unit, seed)
@@ -123,7 +132,9 @@ def test_no_known_point_is_better(seed: int, unit: float, noise: float, number: 
     for _ in range(20):
         moved = objective.box.clip(nearby * np.exp(0.01 * random.normal(size=7)))
         assert found.objective <= objective.value(moved) + 1e-6
-    assert found.objective == pytest.approx(objective.value(nearby), rel=1e-9, abs=1e-15)
+    assert found.objective == pytest.approx(
+        objective.value(nearby), rel=1e-9, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -174,9 +185,13 @@ def test_residuals_are_logarithmic_errors_in_the_order_given() -> None:
     found = fitted(observed)
     model = GoodputModel(found.raw_params, (1, 1), 1)
     where = observed.num_nodes, observed.num_replicas, observed.atomic_bsz
-    accum = np.log(np.asarray(model.perf.accum_time(where[2])) / observed.accum_step_time)
+    accum = np.log(
+        np.asarray(model.perf.accum_time(where[2])) / observed.accum_step_time
+    )
     optim = np.log(np.asarray(model.perf.optim_time(*where)) / observed.optim_step_time)
-    np.testing.assert_allclose(found.residuals, np.column_stack([accum, optim]), atol=1e-12)
+    np.testing.assert_allclose(
+        found.residuals, np.column_stack([accum, optim]), atol=1e-12
+    )
 
 
 def test_lists_are_taken_and_nothing_is_written(
@@ -208,14 +223,24 @@ DESIGNS: list[tuple[Any, dict[str, str], tuple[str, ...]]] = [
     (GRID, {}, ()),
     (
         [(1, 1, 16), (1, 1, 32)],
-        {"alpha_n": NO_NODES, "beta_n": NO_NODES, "alpha_r": NO_LOCAL, "beta_r": NO_LOCAL},
+        {
+            "alpha_n": NO_NODES,
+            "beta_n": NO_NODES,
+            "alpha_r": NO_LOCAL,
+            "beta_r": NO_LOCAL,
+        },
         ("gamma",),
     ),
     (
         [(1, 1, 16)],
         {
             "alpha_c": ONE_SIZE,
-            **{"alpha_n": NO_NODES, "beta_n": NO_NODES, "alpha_r": NO_LOCAL, "beta_r": NO_LOCAL},
+            **{
+                "alpha_n": NO_NODES,
+                "beta_n": NO_NODES,
+                "alpha_r": NO_LOCAL,
+                "beta_r": NO_LOCAL,
+            },
         },
         ("gamma",),
     ),
@@ -280,7 +305,9 @@ def test_the_prior_on_nodes_is_for_nodes_that_were_not_observed() -> None:
 
 
 def test_a_parameter_that_hardly_matters_is_named() -> None:
-    where = [(1, 2, size) for size in (16, 32, 64)] + [(1, 4, size) for size in (16, 32, 64)]
+    where = [(1, 2, size) for size in (16, 32, 64)] + [
+        (1, 4, size) for size in (16, 32, 64)
+    ]
     found = fitted(observe(where, (0.02, 0.002, 0, 0, 1e-7, 1e-9, 1)))
     assert any(text.endswith(LEFT_OPEN) for text in found.warnings)
 
@@ -294,7 +321,9 @@ def test_times_near_the_lower_bound_are_named() -> None:
 
 @pytest.mark.parametrize("time", [1e-30, 1e-12, 1e12, 1e15])
 def test_absurd_times_are_fitted_without_a_foreign_error(time: float) -> None:
-    found = fit_goodput([1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1])
+    found = fit_goodput(
+        [1, 1, 2], [1, 2, 4], [1, 10**15, 3], [time, 1, 1], [1, time, 1]
+    )
     assert np.isfinite(found.objective)
     assert np.all(np.isfinite(found.residuals))
 
@@ -311,22 +340,49 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({name: [] for name in GOOD}, "num_nodes: expected at least one observation, got none"),
-        ({"atomic_bsz": [8, 16]}, "atomic_bsz: expected 3 values like num_nodes, got 2"),
+        (
+            {name: [] for name in GOOD},
+            "num_nodes: expected at least one observation, got none",
+        ),
+        (
+            {"atomic_bsz": [8, 16]},
+            "atomic_bsz: expected 3 values like num_nodes, got 2",
+        ),
         ({"num_nodes": 1}, "num_nodes: expected a list of numbers"),
         ({"num_nodes": [[1, 1, 2]]}, "num_nodes: expected a list of numbers"),
-        ({"num_nodes": [1, 0, 2]}, r"num_nodes\[1\]: expected a whole number >= 1, got 0"),
-        ({"num_nodes": [1, 1, 5]}, r"num_nodes\[2\]: expected at most as many nodes as replicas"),
+        (
+            {"num_nodes": [1, 0, 2]},
+            r"num_nodes\[1\]: expected a whole number >= 1, got 0",
+        ),
+        (
+            {"num_nodes": [1, 1, 5]},
+            r"num_nodes\[2\]: expected at most as many nodes as replicas",
+        ),
         (
             {"num_replicas": [1, 2.5, 4]},
             r"num_replicas\[1\]: expected a whole number >= 1, got 2.5",
         ),
         ({"atomic_bsz": [8, 16, 0]}, r"atomic_bsz\[2\]: expected a number > 0, got 0"),
-        ({"accum_step_time": [0, 1, 1]}, r"accum_step_time\[0\]: expected a number > 0, got 0"),
-        ({"accum_step_time": [1, -1, 1]}, r"accum_step_time\[1\]: expected a number > 0, got -1"),
-        ({"optim_step_time": [1, 1, np.nan]}, r"optim_step_time\[2\]: expected .* > 0, got nan"),
-        ({"optim_step_time": [1, np.inf, 1]}, r"optim_step_time\[1\]: expected .* got inf"),
-        ({"optim_step_time": [1, "1", 1]}, r"optim_step_time\[1\]: expected a number, got the te"),
+        (
+            {"accum_step_time": [0, 1, 1]},
+            r"accum_step_time\[0\]: expected a number > 0, got 0",
+        ),
+        (
+            {"accum_step_time": [1, -1, 1]},
+            r"accum_step_time\[1\]: expected a number > 0, got -1",
+        ),
+        (
+            {"optim_step_time": [1, 1, np.nan]},
+            r"optim_step_time\[2\]: expected .* > 0, got nan",
+        ),
+        (
+            {"optim_step_time": [1, np.inf, 1]},
+            r"optim_step_time\[1\]: expected .* got inf",
+        ),
+        (
+            {"optim_step_time": [1, "1", 1]},
+            r"optim_step_time\[1\]: expected a number, got the te",
+        ),
     ],
 )
 def test_errors(changed: dict[str, Any], message: str) -> None:

@@ -68,7 +68,9 @@ def test_limits_hold(search: Search) -> None:
     model, (nodes, replicas), most, (low, high), accumulation = search
     goodput, atomic, accum = found_by(search)
     if goodput:
-        assert goodput == pytest.approx(model(nodes, replicas, atomic, accum), rel=1e-12)
+        assert goodput == pytest.approx(
+            model(nodes, replicas, atomic, accum), rel=1e-12
+        )
         assert low <= atomic <= high
         assert model.init_batch_size <= replicas * atomic * (accum + 1) <= most
         assert accumulation or accum == 0
@@ -98,7 +100,9 @@ def test_compat_is_the_published_search(search: Search) -> None:
     model, allocation, *_ = search
     found, atomic, accum = found_by(search, compat=True)
     assert found == pytest.approx(plain_optimum(search), rel=1e-9)
-    assert found == 0 or found == pytest.approx(model.evaluate(*allocation, atomic, accum))
+    assert found == 0 or found == pytest.approx(
+        model.evaluate(*allocation, atomic, accum)
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -127,8 +131,12 @@ def test_cases_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     eager = GoodputModel((0, 0.01, 0.1, 0.01, 0.2, 0.01, 1), (1, 30), 61)
     nodes, replicas = np.repeat([1, 2], 30), np.tile(np.arange(2, 32), 2)
     whole = eager.optimize(nodes, replicas, 4001, (1, 40), True)
-    monkeypatch.setattr(goodput_search, "PARAMS", goodput_search.GoodputParams(at_once=64))
-    for one, other in zip(eager.optimize(nodes, replicas, 4001, (1, 40), True), whole, strict=True):
+    monkeypatch.setattr(
+        goodput_search, "PARAMS", goodput_search.GoodputParams(at_once=64)
+    )
+    for one, other in zip(
+        eager.optimize(nodes, replicas, 4001, (1, 40), True), whole, strict=True
+    ):
         assert one.tolist() == other.tolist()
 
 
@@ -210,7 +218,10 @@ def test_huge_limits() -> None:
         assert free.optimize(1, replicas, 1e15, (1, 1e5), accumulation=True)[0] > 0
     # A large prime number of micro-batches of 2 samples is all there is.
     narrow = GoodputModel(PERF, GradParams(1, 1), 2_000_006)
-    assert narrow.optimize(1, 1, 2_000_006, (2, 1e6), accumulation=True)[1:] == (2, 1_000_002)
+    assert narrow.optimize(1, 1, 2_000_006, (2, 1e6), accumulation=True)[1:] == (
+        2,
+        1_000_002,
+    )
 
 
 def test_ends_of_the_range_may_be_open() -> None:
@@ -221,23 +232,41 @@ def test_ends_of_the_range_may_be_open() -> None:
 
 
 def test_limits_between_whole_numbers() -> None:
-    assert MODEL.optimize(1, 1, 300.5, (1.5, 200.5))[1:] == MODEL.optimize(1, 1, 300, (2, 200))[1:]
+    assert (
+        MODEL.optimize(1, 1, 300.5, (1.5, 200.5))[1:]
+        == MODEL.optimize(1, 1, 300, (2, 200))[1:]
+    )
     assert MODEL.optimize(1, 1, 300.5, (150.2, 150.8)) == (0.0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ((64, None), "max_batch_size: expected at least the initial batch size 128, got 64"),
+        (
+            (64, None),
+            "max_batch_size: expected at least the initial batch size 128, got 64",
+        ),
         ((NAN, None), "max_batch_size: expected a number > 0, got nan"),
         (([256, 512], None), "max_batch_size: expected one number, got 2"),
         ((256, (0, 64)), r"atomic_bsz_range\[0\]: expected a number >= 1, got 0"),
         ((256, (None, NAN)), r"atomic_bsz_range\[1\]: expected a number >= 1, got nan"),
-        ((256, (64, 32)), r"atomic_bsz_range: expected \(least, greatest\), got \(64, 32\)"),
-        ((256, (1, 2, 3)), r"atomic_bsz_range: expected a pair \(least, greatest\), got a list of"),
+        (
+            (256, (64, 32)),
+            r"atomic_bsz_range: expected \(least, greatest\), got \(64, 32\)",
+        ),
+        (
+            (256, (1, 2, 3)),
+            r"atomic_bsz_range: expected a pair \(least, greatest\), got a list of",
+        ),
         ((256, 64), r"atomic_bsz_range: expected a pair \(least, greatest\), got 64"),
-        ((256, (512, None)), r"atomic_bsz_range\[0\]: expected at most the largest batch size 256"),
-        ((None, (129, 200)), r"atomic_bsz_range\[0\]: expected at most the largest batch size 128"),
+        (
+            (256, (512, None)),
+            r"atomic_bsz_range\[0\]: expected at most the largest batch size 256",
+        ),
+        (
+            (None, (129, 200)),
+            r"atomic_bsz_range\[0\]: expected at most the largest batch size 128",
+        ),
     ],
 )
 def test_limits_that_exclude_everything(limits: Any, message: str) -> None:
@@ -246,5 +275,7 @@ def test_limits_that_exclude_everything(limits: Any, message: str) -> None:
 
 
 def test_wrong_allocations() -> None:
-    with pytest.raises(InputError, match=r"^num_nodes: expected at most as many nodes as replicas"):
+    with pytest.raises(
+        InputError, match=r"^num_nodes: expected at most as many nodes as replicas"
+    ):
         MODEL.optimize(2, 1)

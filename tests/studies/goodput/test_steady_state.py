@@ -37,7 +37,9 @@ class TestSteadyState:
         assert found.slope == 5
         assert found.makespan(29) == 105
 
-    def test_later_points_that_were_not_sampled_are_between_their_neighbours(self) -> None:
+    def test_later_points_that_were_not_sampled_are_between_their_neighbours(
+        self,
+    ) -> None:
         points = {8: 80.0, 12: 120.0, 16: 160.0, 20: 200.0}
         assert curve({**points, 34: 350.0}).steady.last == 20
         assert curve({**points, 34: 350.0}).makespan([35, 37]).tolist() == [360, 400]

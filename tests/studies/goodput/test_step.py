@@ -14,7 +14,9 @@ class TestIntervals:
     def test_the_longest_time_gives_the_lowest_rate(self) -> None:
         assert Interval(2.0, 4.0).rate(8) == Interval(2.0, 4.0)
         assert Interval(1.0, float("inf")).rate(3.0) == Interval(0.0, 3.0)
-        rates = Interval(np.array([0.0, 1.0]), np.array([1.0, 2.0])).rate(np.array([1.0, 4.0]))
+        rates = Interval(np.array([0.0, 1.0]), np.array([1.0, 2.0])).rate(
+            np.array([1.0, 4.0])
+        )
         assert rates.low.tolist() == [1, 2]
         assert rates.high.tolist() == [np.inf, 4]
 
@@ -39,7 +41,9 @@ class TestSteps:
         assert first.bound < first.makespan
         assert step.time == Interval(first.bound, first.makespan)
         assert step.method == "1f1b"
-        worse = first.model_copy(update={"bound": 1.0, "makespan": 99.0, "best_by": "worse"})
+        worse = first.model_copy(
+            update={"bound": 1.0, "makespan": 99.0, "best_by": "worse"}
+        )
         step.learn(worse)
         assert step.time == Interval(first.bound, first.makespan)
         better = first.model_copy(update={"makespan": first.bound, "best_by": "cp-sat"})
@@ -48,7 +52,10 @@ class TestSteps:
         assert step.method == "cp-sat"
 
     def test_what_is_proved_of_rounded_times_holds_for_the_given_ones(self) -> None:
-        step, times = StepTime(), {"forward": 1.0123456789012345, "backward": 2.3333333333333335}
+        step, times = (
+            StepTime(),
+            {"forward": 1.0123456789012345, "backward": 2.3333333333333335},
+        )
         result = optimize(pipeline(times=times), time_limit=0)
         assert result.bound is not None
         assert result.tick_error > 0

@@ -13,7 +13,13 @@ import pytest
 import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.studies.plan.request import PlanRequest, parse_request
-from ppsolve.models.studies.plan.result import Configuration, Plan, PlanRow, Rule, Verdict
+from ppsolve.models.studies.plan.result import (
+    Configuration,
+    Plan,
+    PlanRow,
+    Rule,
+    Verdict,
+)
 from ppsolve.solver.api.kinds import lower as lower_instance
 from ppsolve.solver.studies.plan.api import plan
 from ppsolve.solver.studies.plan.building import PipelineBuilder
@@ -26,10 +32,16 @@ BEATEN = {Rule.BOUND, Rule.MEASURED, Rule.SOLVED, Rule.ALLOWED}
 
 
 def document(
-    layers: int = 8, nodes: int = 2, per_node: int = 4, is_split: bool = False, **search: Any
+    layers: int = 8,
+    nodes: int = 2,
+    per_node: int = 4,
+    is_split: bool = False,
+    **search: Any,
 ) -> dict[str, Any]:
     """Return a request of equal layers with this search."""
-    backward = {"backward_input": 1, "backward_weight": 1} if is_split else {"backward": 2}
+    backward = (
+        {"backward_input": 1, "backward_weight": 1} if is_split else {"backward": 2}
+    )
     return {
         "model": {
             "microbatch_sizes": [1, 2],
@@ -56,7 +68,11 @@ def tiny_document(rng: random.Random) -> dict[str, Any]:
     parts = ("backward_input", "backward_weight") if is_split else ("backward",)
     layers = [
         {"forward": rng.choice([1, 2]), **{part: time() for part in parts}}
-        | {"output_bytes": time(), "parameter_bytes": time(), "activation_bytes": time()}
+        | {
+            "output_bytes": time(),
+            "parameter_bytes": time(),
+            "activation_bytes": time(),
+        }
         | {"optimizer": rng.choice([0, 0, 1])}
         for _ in range(rng.randint(2, 4))
     ]
@@ -82,7 +98,9 @@ def tiny_document(rng: random.Random) -> dict[str, Any]:
             "pipeline_depths": [1, 2],
             "replicas": [1, 2],
             "microbatches": rng.choice([[1], [1, 2], [2]]),
-            "backward": rng.choice([["split"], ["fused", "split"]]) if is_split else ["fused"],
+            "backward": rng.choice([["split"], ["fused", "split"]])
+            if is_split
+            else ["fused"],
             "layer_splits": rng.choice([["balanced"], ["balanced", "even"]]),
         },
     }
@@ -94,10 +112,16 @@ def reduced_document(seed: int) -> dict[str, Any]:
     parts = rng.choice([("backward",), ("backward_input", "backward_weight")])
 
     def time() -> Any:
-        return rng.choice([rng.randint(1, 9), {"fixed": rng.randint(1, 5), "per_sample": 1.5}])
+        return rng.choice(
+            [rng.randint(1, 9), {"fixed": rng.randint(1, 5), "per_sample": 1.5}]
+        )
 
     layers = [
-        {"count": rng.randint(1, 2), "forward": time(), **{part: time() for part in parts}}
+        {
+            "count": rng.randint(1, 2),
+            "forward": time(),
+            **{part: time() for part in parts},
+        }
         | {"activation_bytes": rng.randint(0, 5), "output_bytes": rng.randint(0, 5)}
         | {"parameter_bytes": rng.randint(0, 5), "optimizer": rng.choice([0, 1.25])}
         for _ in range(3)
@@ -112,7 +136,10 @@ def reduced_document(seed: int) -> dict[str, Any]:
     return {
         "model": {"microbatch_sizes": [1, 2], "layers": layers, "state_factor": 2},
         "cluster": cluster,
-        "goodput": {"init_batch_size": 4, "grad": {"sqr": 0.1, "var": rng.choice([0, 1, 10])}},
+        "goodput": {
+            "init_batch_size": 4,
+            "grad": {"sqr": 0.1, "var": rng.choice([0, 1, 10])},
+        },
         "search": {
             "pipeline_depths": [1, rng.choice([2, 3])],
             "replicas": [1, 2],
@@ -141,7 +168,9 @@ def check_plan(request: PlanRequest, found: Plan, gap: float = 0.0) -> None:
     assert sum(parts) + counts.not_applicable + counts.undecided == counts.enumerated
     assert counts.undecided == [row.verdict for row in rows].count(Verdict.OPEN)
     assert counts.not_applicable == lost.count(Rule.NOT_APPLICABLE)
-    assert counts.solved <= counts.exact_runs <= counts.heuristic_runs <= counts.enumerated
+    assert (
+        counts.solved <= counts.exact_runs <= counts.heuristic_runs <= counts.enumerated
+    )
     for row in rows:
         check_row(request, found, row, gap)
     check_winner(request, found)
@@ -160,8 +189,14 @@ def efficiency_of(request: PlanRequest, batch: int) -> float:
 
 def check_row(request: PlanRequest, found: Plan, row: PlanRow, gap: float) -> None:
     chosen = row.configuration
-    assert row.efficiency == pytest.approx(efficiency_of(request, chosen.batch_size), rel=1e-9)
-    assert (row.verdict is Verdict.WINNER) == (row.lost_by is None) == (row is found.winner)
+    assert row.efficiency == pytest.approx(
+        efficiency_of(request, chosen.batch_size), rel=1e-9
+    )
+    assert (
+        (row.verdict is Verdict.WINNER)
+        == (row.lost_by is None)
+        == (row is found.winner)
+    )
     assert row.reason
     if row.lost_by is Rule.MEMORY:
         assert row.verdict is Verdict.LOST
@@ -177,17 +212,25 @@ def check_row(request: PlanRequest, found: Plan, row: PlanRow, gap: float) -> No
         assert row.goodput.low == 0
     else:
         samples = chosen.batch_size * PER_SECOND[request.time_unit]
-        assert row.throughput.low == pytest.approx(samples / row.step_time.high, rel=1e-12)
-        assert row.throughput.high == pytest.approx(samples / row.step_time.low, rel=1e-12)
+        assert row.throughput.low == pytest.approx(
+            samples / row.step_time.high, rel=1e-12
+        )
+        assert row.throughput.high == pytest.approx(
+            samples / row.step_time.low, rel=1e-12
+        )
         assert row.step_time.low <= row.step_time.high
     if row.layers_per_stage is not None:
         assert sum(row.layers_per_stage) == request.model.num_layers
-        assert len(row.layers_per_stage) == chosen.pipeline_depth * chosen.virtual_stages
+        assert (
+            len(row.layers_per_stage) == chosen.pipeline_depth * chosen.virtual_stages
+        )
     if row.verdict is Verdict.LOST and row.lost_by in BEATEN:
         assert found.goodput is not None
         reached = found.goodput.low / (1 - gap) * NEARLY
         allowed = row.lost_by is Rule.ALLOWED
-        assert allowed == (request.search.schedules is not None and row.schedule_by is not None)
+        assert allowed == (
+            request.search.schedules is not None and row.schedule_by is not None
+        )
         assert (row.goodput.low if allowed else row.goodput.high) <= reached
     if row.verdict is Verdict.OPEN:
         assert row.lost_by in {Rule.LIMIT, Rule.NO_SCHEDULE}
@@ -218,7 +261,9 @@ def check_winner(request: PlanRequest, found: Plan) -> None:
     assert found.goodput.low == winner.goodput.low
     lows = [row.goodput.low for row in found.table if row.goodput]
     assert found.goodput.low == max(lows)
-    assert found.gap == pytest.approx(1 - found.goodput.low / found.goodput.high, abs=1e-12)
+    assert found.gap == pytest.approx(
+        1 - found.goodput.low / found.goodput.high, abs=1e-12
+    )
     assert (found.status is Status.OPTIMAL) == (found.goodput.high == found.goodput.low)
     if request.search.schedules is None:
         highs = [row.goodput.high for row in found.table if row.goodput]
@@ -266,4 +311,6 @@ class Truth:
         if chosen.layer_split == "searched":
             return self.best_split(chosen)
         bounds = (self.builder.split(chosen) or (None,))[0]
-        return 0.0 if bounds is None else self.goodput(chosen, self.step(chosen, bounds))
+        return (
+            0.0 if bounds is None else self.goodput(chosen, self.step(chosen, bounds))
+        )

@@ -59,11 +59,17 @@ def _chunks(data: dict[str, Any], runtime: str, layers: int) -> Iterator[int]:
     ranks, count = search["pipeline_depths"][0], search["batch_sizes"][0]
     if "linear" in search["placements"]:
         yield 1
-    if "interleaved" in search["placements"] and runtime == "megatron" and count >= ranks:
+    if (
+        "interleaved" in search["placements"]
+        and runtime == "megatron"
+        and count >= ranks
+    ):
         yield from (v for v in search["virtual_stages"] if ranks * v <= layers)
 
 
-def splits(layers: int, search: dict[str, Any], chunks: int) -> Iterator[tuple[int, ...]]:
+def splits(
+    layers: int, search: dict[str, Any], chunks: int
+) -> Iterator[tuple[int, ...]]:
     """Yield the layers of each stage, in every way in which each stage has one."""
     stages = search["pipeline_depths"][0] * chunks
     for cuts in combinations(range(1, layers), stages - 1):
@@ -75,15 +81,26 @@ def orders(
     data: dict[str, Any], profile: dict[str, Any], counts: tuple[int, ...], chunks: int
 ) -> Iterator[tuple[int | None, int, int]]:
     """Yield the size of groups, the time and the peak of memory of each order."""
-    ranks, count = data["search"]["pipeline_depths"][0], data["search"]["batch_sizes"][0]
+    ranks, count = (
+        data["search"]["pipeline_depths"][0],
+        data["search"]["batch_sizes"][0],
+    )
     sizes: list[int | None] = [None]
     if chunks > 1:
-        sizes = [n for n in range(ranks, count + 1) if count % n == 0 or count % n >= ranks]
-    stages = [_stage(profile["layers"][sum(counts[:s]) :][:n]) for s, n in enumerate(counts)]
+        sizes = [
+            n for n in range(ranks, count + 1) if count % n == 0 or count % n >= ranks
+        ]
+    stages = [
+        _stage(profile["layers"][sum(counts[:s]) :][:n]) for s, n in enumerate(counts)
+    ]
     lag = data["cluster"]["within_node"]["latency"]
     for size in sizes:
         rows = [_row(rank, ranks, chunks, count, size) for rank in range(ranks)]
-        yield size, _makespan(rows, stages, lag), max(_peak(row, stages, ranks) for row in rows)
+        yield (
+            size,
+            _makespan(rows, stages, lag),
+            max(_peak(row, stages, ranks) for row in rows),
+        )
 
 
 def _stage(layers: list[dict[str, Any]]) -> dict[str, int]:
@@ -92,7 +109,9 @@ def _stage(layers: list[dict[str, Any]]) -> dict[str, int]:
     return {name: sum(layer[name] for layer in layers) for name in fields}
 
 
-def _row(rank: int, ranks: int, chunks: int, count: int, size: int | None) -> list[Step]:
+def _row(
+    rank: int, ranks: int, chunks: int, count: int, size: int | None
+) -> list[Step]:
     group, total = size or count, count * chunks
     table = [
         (chunk, k)
@@ -135,11 +154,14 @@ def _makespan(rows: list[list[Step]], stages: list[dict[str, int]], lag: int) ->
                 if any(other not in ends for other, _ in needed):
                     break
                 ready = [ends[other] + lag * is_sent for other, is_sent in needed]
-                free[rank] = ends[step] = max(free[rank], *ready, 0) + _time(step, stages)
+                free[rank] = ends[step] = max(free[rank], *ready, 0) + _time(
+                    step, stages
+                )
                 places[rank] += 1
         assert sum(places) > before, "the rows wait for each other"
     optimizers = [
-        sum(s["optimizer"] for s in stages[rank :: len(rows)]) for rank in range(len(rows))
+        sum(s["optimizer"] for s in stages[rank :: len(rows)])
+        for rank in range(len(rows))
     ]
     return max(end + last for end, last in zip(free, optimizers, strict=True))
 
@@ -164,7 +186,10 @@ def random_request(seed: int) -> tuple[dict[str, Any], str]:
     rng = random.Random(seed)
     runtime = rng.choice(["megatron", "megatron", "megatron", "deepspeed"])
     ranks, chunks = rng.choice([(2, 2), (2, 2), (2, 3), (3, 2), (3, 3)])
-    layers = [_random_layer(rng) for _ in range(ranks * chunks + rng.randint(0, 4 - ranks // 3))]
+    layers = [
+        _random_layer(rng)
+        for _ in range(ranks * chunks + rng.randint(0, 4 - ranks // 3))
+    ]
     # Where forwards take no time and backwards do, or the other way round, orders still say what is
     # held.
     idle = rng.choice([(), (), ("forward",), ("backward_input", "backward_weight")])
@@ -184,14 +209,20 @@ def random_request(seed: int) -> tuple[dict[str, Any], str]:
             for layer in layers
         ]
         variants = [profile | {"layers": again, "recompute": "full"}]
-    state, held = (sum(layer[f"{n}_bytes"] for layer in layers) for n in ("state", "activation"))
+    state, held = (
+        sum(layer[f"{n}_bytes"] for layer in layers) for n in ("state", "activation")
+    )
     cluster = {
         "devices_per_node": ranks,
         "within_node": {"latency": rng.choice([0, 0, 1, 3]), "bandwidth": 1},
     }
     if rng.random() < 0.85:
-        cluster["memory"] = max(1, round((state + held * rng.uniform(0.8, 3.2)) / ranks))
-    placements = rng.choice([["interleaved"], ["interleaved"], ["linear", "interleaved"]])
+        cluster["memory"] = max(
+            1, round((state + held * rng.uniform(0.8, 3.2)) / ranks)
+        )
+    placements = rng.choice(
+        [["interleaved"], ["interleaved"], ["linear", "interleaved"]]
+    )
     search = {
         "pipeline_depths": [ranks],
         "replicas": [1],

@@ -39,10 +39,15 @@ def configuration(**fields: Any) -> Configuration:
 
 
 def request_of(layers: list[dict[str, Any]], **fields: Any) -> PlanRequest:
-    cluster = {"nodes": 1, "devices_per_node": 4, "within_node": {"latency": 1, "bandwidth": 10}}
+    cluster = {
+        "nodes": 1,
+        "devices_per_node": 4,
+        "within_node": {"latency": 1, "bandwidth": 10},
+    }
     return parse_request(
         {
-            "model": {"microbatch_sizes": [1], "layers": layers} | fields.pop("model", {}),
+            "model": {"microbatch_sizes": [1], "layers": layers}
+            | fields.pop("model", {}),
             "cluster": cluster | fields.pop("cluster", {}),
             "goodput": {"init_batch_size": 1},
             **fields,
@@ -62,7 +67,13 @@ def pipeline(request: PlanRequest, **fields: Any) -> PipelineInstance:
 
 UNEVEN: list[dict[str, Any]] = [
     {"forward": 1, "backward": 2, "output_bytes": 30, "parameter_bytes": 100},
-    {"forward": 2, "backward": 4, "output_bytes": 50, "parameter_bytes": 200, "optimizer": 0.5},
+    {
+        "forward": 2,
+        "backward": 4,
+        "output_bytes": 50,
+        "parameter_bytes": 200,
+        "optimizer": 0.5,
+    },
     {"forward": 3, "backward": 5, "output_bytes": 7, "parameter_bytes": 300},
 ]
 
@@ -75,7 +86,11 @@ def test_two_stages_by_hand() -> None:
     assert instance.optimizer == (Decimal("0.5"), 0)
     assert instance.allreduce is None
     assert instance.memory is None
-    assert (instance.num_devices, instance.num_microbatches, instance.time_unit) == (2, 4, "us")
+    assert (instance.num_devices, instance.num_microbatches, instance.time_unit) == (
+        2,
+        4,
+        "us",
+    )
 
 
 def test_ring_all_reduces_by_hand() -> None:
@@ -111,9 +126,17 @@ def test_three_replicas_over_nodes_of_four() -> None:
     assert instance.allreduce == (150, 300, 450)
 
 
-def test_gradients_of_a_layer_are_reduced_under_the_backward_of_those_before_it() -> None:
+def test_gradients_of_a_layer_are_reduced_under_the_backward_of_those_before_it() -> (
+    None
+):
     layers = [
-        {"count": 4, "forward": 1, "backward_input": 1, "backward_weight": 2, "parameter_bytes": 3}
+        {
+            "count": 4,
+            "forward": 1,
+            "backward_input": 1,
+            "backward_weight": 2,
+            "parameter_bytes": 3,
+        }
     ]
     cluster = {"within_node": {"latency": 0, "bandwidth": 1}}  # 2 x 3 / 2 a layer
     fields = {"replicas": 2, "backward": "split"}
@@ -127,7 +150,10 @@ def test_gradients_of_a_layer_are_reduced_under_the_backward_of_those_before_it(
 
 def test_gradients_come_from_the_last_layer_of_a_stage_to_its_first() -> None:
     # One stage of two layers; all-reduces take as long as their layer has parameters.
-    cluster = {"within_node": {"latency": 0, "bandwidth": 1}, "gradient_buckets": "layer"}
+    cluster = {
+        "within_node": {"latency": 0, "bandwidth": 1},
+        "gradient_buckets": "layer",
+    }
     first = {"forward": 1, "backward": 1, "parameter_bytes": 7}
     last = {"forward": 1, "backward": 5, "parameter_bytes": 2}
     fields = {"pipeline_depth": 1, "replicas": 2}
@@ -140,7 +166,10 @@ def test_gradients_come_from_the_last_layer_of_a_stage_to_its_first() -> None:
 
 
 def test_wrapping_and_turning_pipelines_by_hand() -> None:
-    layers = [{"forward": 1, "backward": 1, "output_bytes": 10 * (index + 1)} for index in range(4)]
+    layers = [
+        {"forward": 1, "backward": 1, "output_bytes": 10 * (index + 1)}
+        for index in range(4)
+    ]
     looped = pipeline(request_of(layers), placement="interleaved", virtual_stages=2)
     assert looped.stage_to_device == (0, 1, 0, 1)
     assert looped.p2p.latency == ((0, 4), (4, 0))  # the largest of 10, 20 and 30 bytes
@@ -176,7 +205,10 @@ def test_split_and_fused_backwards_by_hand() -> None:
     assert split.backward_input == (2, 1)
     assert split.backward_weight == (Decimal("0.5"), Decimal("1.5"))
     assert split.backward is None
-    assert pipeline(request_of(layers), backward="fused").times.backward == (Decimal("2.5"),) * 2
+    assert (
+        pipeline(request_of(layers), backward="fused").times.backward
+        == (Decimal("2.5"),) * 2
+    )
 
 
 def test_even_splits_count_layers() -> None:
@@ -207,7 +239,9 @@ def test_times_keep_eight_digits_of_a_pass_at_each_size() -> None:
 def test_pipelines_too_large_for_an_instance_are_named() -> None:
     request = request_of([{"count": 2, "forward": 9e14, "backward": 0}])
     builder = PipelineBuilder(request)
-    with pytest.raises(InputError, match=r"times\.forward\[0\]: expected at most 1E\+15"):
+    with pytest.raises(
+        InputError, match=r"times\.forward\[0\]: expected at most 1E\+15"
+    ):
         builder.pipeline(configuration(pipeline_depth=1), (0, 2)).instance()
 
 
@@ -219,11 +253,17 @@ def random_document(rng: random.Random) -> dict[str, Any]:
     is_split = rng.random() < 0.6
 
     def number() -> Any:
-        return rng.choice([rng.randint(0, 9), rng.randint(1, 99) / 8, rng.randint(1, 999) / 10])
+        return rng.choice(
+            [rng.randint(0, 9), rng.randint(1, 99) / 8, rng.randint(1, 999) / 10]
+        )
 
     def amount() -> Any:
         return rng.choice(
-            [number(), [number(), number()], {"fixed": number(), "per_sample": number()}]
+            [
+                number(),
+                [number(), number()],
+                {"fixed": number(), "per_sample": number()},
+            ]
         )
 
     parts = ("backward_input", "backward_weight") if is_split else ("backward",)
@@ -234,7 +274,10 @@ def random_document(rng: random.Random) -> dict[str, Any]:
         | ({"state_bytes": number()} if rng.random() < 0.3 else {})
         for _ in range(rng.randint(2, 4))
     ]
-    cluster: dict[str, Any] = {"nodes": rng.randint(1, 3), "devices_per_node": rng.randint(2, 4)}
+    cluster: dict[str, Any] = {
+        "nodes": rng.randint(1, 3),
+        "devices_per_node": rng.randint(2, 4),
+    }
     for name in (
         "within_node",
         "between_nodes",
@@ -275,7 +318,9 @@ class Plain:
     def __init__(self, data: dict[str, Any], size: int) -> None:
         self.data, self.size = data, size
         model = data["model"]
-        self.layers = [layer for layer in model["layers"] for _ in range(layer["count"])]
+        self.layers = [
+            layer for layer in model["layers"] for _ in range(layer["count"])
+        ]
         self.of = {
             field: [self.amount(layer, field) for layer in self.layers]
             for field in (
@@ -290,8 +335,14 @@ class Plain:
             else factor * self.amount(layer, "parameter_bytes")
             for layer in self.layers
         ]
-        parts = (self.of["backward"], self.of["backward_input"], self.of["backward_weight"])
-        self.of["fused"] = [sum(values, Fraction(0)) for values in zip(*parts, strict=True)]
+        parts = (
+            self.of["backward"],
+            self.of["backward_input"],
+            self.of["backward_weight"],
+        )
+        self.of["fused"] = [
+            sum(values, Fraction(0)) for values in zip(*parts, strict=True)
+        ]
         longest = sum(self.of["forward"]) + sum(self.of["fused"])
         self.tick = Fraction(1, 10**7)
         while longest >= 10**8 * self.tick:
@@ -302,7 +353,9 @@ class Plain:
         if isinstance(value, list):
             return Fraction(str(value[self.size - 1]))
         if isinstance(value, dict):
-            return Fraction(str(value["fixed"])) + self.size * Fraction(str(value["per_sample"]))
+            return Fraction(str(value["fixed"])) + self.size * Fraction(
+                str(value["per_sample"])
+            )
         fixed = field in {"parameter_bytes", "optimizer"}
         return Fraction(str(value)) * (1 if fixed else self.size)
 
@@ -325,7 +378,9 @@ class Plain:
             rank = device * chosen.replicas + replica
         return rank // int(self.data["cluster"]["devices_per_node"])
 
-    def latency(self, chosen: Configuration, a: int, b: int, amount: Fraction) -> Fraction:
+    def latency(
+        self, chosen: Configuration, a: int, b: int, amount: Fraction
+    ) -> Fraction:
         times = []
         for replica in range(chosen.replicas):
             crosses = self.node(chosen, a, replica) != self.node(chosen, b, replica)
@@ -333,21 +388,33 @@ class Plain:
         latency, bandwidth = max(times)[1]  # a crossing one, if there is any
         return latency + amount / bandwidth
 
-    def allreduce(self, chosen: Configuration, device: int, amount: Fraction) -> Fraction:
+    def allreduce(
+        self, chosen: Configuration, device: int, amount: Fraction
+    ) -> Fraction:
         count = chosen.replicas
         nodes = {self.node(chosen, device, replica) for replica in range(count)}
         latency, bandwidth = self.link("allreduce_", len(nodes) > 1)
-        return 2 * (count - 1) * (latency + amount / count / bandwidth) if amount else Fraction(0)
+        return (
+            2 * (count - 1) * (latency + amount / count / bandwidth)
+            if amount
+            else Fraction(0)
+        )
 
 
-def check_pipeline(data: dict[str, Any], builder: PipelineBuilder, chosen: Configuration) -> None:
+def check_pipeline(
+    data: dict[str, Any], builder: PipelineBuilder, chosen: Configuration
+) -> None:
     plain = Plain(data, chosen.microbatch_size)
     bounds = (builder.split(chosen) or (None,))[0]
     if bounds is None:
         return
     instance = builder.pipeline(chosen, bounds).instance()
     devices = instance.stage_to_device
-    assert len(bounds) == len(devices) + 1 == chosen.pipeline_depth * chosen.virtual_stages + 1
+    assert (
+        len(bounds)
+        == len(devices) + 1
+        == chosen.pipeline_depth * chosen.virtual_stages + 1
+    )
     assert bounds[0] == 0
     assert bounds[-1] == len(plain.layers)
     assert all(first < last for first, last in itertools.pairwise(bounds))
@@ -357,13 +424,17 @@ def check_pipeline(data: dict[str, Any], builder: PipelineBuilder, chosen: Confi
         assert sizes == sorted(sizes, reverse=True)
     kinds = {"forward": "forward", "backward": "fused"}
     if chosen.backward == "split":
-        kinds = {kind: kind for kind in ("forward", "backward_input", "backward_weight")}
+        kinds = {
+            kind: kind for kind in ("forward", "backward_input", "backward_weight")
+        }
     for kind, field in kinds.items():
         assert list(getattr(instance.times, kind)) == plain.per_stage(field, bounds)
     optimizer = plain.per_stage("optimizer", bounds)
     assert list(instance.optimizer or [0] * len(optimizer)) == optimizer  # type: ignore[arg-type]
     if instance.memory is not None:
-        assert list(instance.memory.activation) == plain.per_stage("activation_bytes", bounds)  # type: ignore[arg-type]
+        assert list(instance.memory.activation) == plain.per_stage(
+            "activation_bytes", bounds
+        )  # type: ignore[arg-type]
         assert list(instance.memory.static) == plain.per_stage("state", bounds)  # type: ignore[arg-type]
         assert instance.memory.capacity == Decimal(str(data["cluster"]["memory"]))
     assert (instance.memory is None) == ("memory" not in data["cluster"])
@@ -371,7 +442,10 @@ def check_pipeline(data: dict[str, Any], builder: PipelineBuilder, chosen: Confi
 
 
 def check_links(
-    plain: Plain, chosen: Configuration, instance: PipelineInstance, bounds: tuple[int, ...]
+    plain: Plain,
+    chosen: Configuration,
+    instance: PipelineInstance,
+    bounds: tuple[int, ...],
 ) -> None:
     devices, half = instance.stage_to_device, plain.tick / 2
     slowest: dict[tuple[int, int], Fraction] = {}
@@ -409,7 +483,10 @@ def test_pipelines_are_what_the_request_says(seed: int) -> None:
 
 
 def needs(
-    plain: Plain, bounds: tuple[int, ...], devices: tuple[int, ...], flights: tuple[int, ...]
+    plain: Plain,
+    bounds: tuple[int, ...],
+    devices: tuple[int, ...],
+    flights: tuple[int, ...],
 ) -> Fraction:
     """Return the most bytes of a device with this many micro-batches in flight at each stage."""
     held = [Fraction(0)] * (max(devices) + 1)
@@ -420,7 +497,9 @@ def needs(
     return max(held)
 
 
-def slowest_device(plain: Plain, bounds: tuple[int, ...], devices: tuple[int, ...]) -> Fraction:
+def slowest_device(
+    plain: Plain, bounds: tuple[int, ...], devices: tuple[int, ...]
+) -> Fraction:
     times = [Fraction(0)] * (max(devices) + 1)
     for kind in ("forward", "fused"):
         for device, time in zip(devices, plain.per_stage(kind, bounds), strict=True):
@@ -433,7 +512,11 @@ def test_no_split_fits_where_none_is_found_and_the_best_one_is_taken(seed: int) 
     rng = random.Random(1000 + seed)
     data = random_document(rng)
     data["cluster"]["memory"] = rng.choice([40, 80, 120.5, 200, 400])
-    data["search"] |= {"layer_splits": ["balanced"], "microbatches": [3], "replicas": [1]}
+    data["search"] |= {
+        "layer_splits": ["balanced"],
+        "microbatches": [3],
+        "replicas": [1],
+    }
     request = parse_request(data)
     builder = PipelineBuilder(request)
     room = Fraction(str(data["cluster"]["memory"]))
@@ -463,7 +546,12 @@ PROOFS = [
     {"placement": "interleaved", "virtual_stages": 2, "microbatches": 1},
     {"microbatches": 2},
     {"microbatches": 2, "backward": "split"},
-    {"microbatches": 1, "backward": "split", "placement": "vshape", "virtual_stages": 2},
+    {
+        "microbatches": 1,
+        "backward": "split",
+        "placement": "vshape",
+        "virtual_stages": 2,
+    },
 ]
 
 
@@ -474,7 +562,12 @@ def test_memory_proofs_hold_for_every_schedule_of_every_split(
     fields: dict[str, Any], share: float
 ) -> None:
     layers = [
-        {"forward": 1, "backward_input": 1, "backward_weight": 1, "activation_bytes": held}
+        {
+            "forward": 1,
+            "backward_input": 1,
+            "backward_weight": 1,
+            "activation_bytes": held,
+        }
         | {"state_bytes": state}
         for held, state in ((1.5, 0), (0, 2.25), (2, 0.5), (0.75, 1), (0.5, 0.5))
     ]
@@ -482,7 +575,9 @@ def test_memory_proofs_hold_for_every_schedule_of_every_split(
     outcomes = set()
     for room in (3.5, 4, 4.5, 4.75, 5, 5.5, 6):
         request = request_of(
-            layers, model={"released_by_backward_weight": share}, cluster={"memory": room}
+            layers,
+            model={"released_by_backward_weight": share},
+            cluster={"memory": room},
         )
         builder = PipelineBuilder(request)
         bounds = (builder.split(chosen) or (None,))[0]

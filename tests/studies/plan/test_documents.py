@@ -59,7 +59,11 @@ REQUEST: dict[str, Any] = {
         "within_node": {"latency": 1, "bandwidth": 100},
         "between_nodes": {"bandwidth": 10},
     },
-    "goodput": {"init_batch_size": 4, "max_batch_size": 64, "grad": {"sqr": 1, "var": 2}},
+    "goodput": {
+        "init_batch_size": 4,
+        "max_batch_size": 64,
+        "grad": {"sqr": 1, "var": 2},
+    },
     "search": {"pipeline_depths": [1, 2], "placements": ["linear", "vshape"]},
 }
 
@@ -109,7 +113,12 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("kind", "plans", "", "input should be 'plan', got the text \"plans\""),
     ("kind", None, "", "input should be 'plan', got null"),
     ("schema", 2, "", "input should be 1, got 2"),
-    ("time_unit", "h", "", "input should be 'ns', 'us', 'ms' or 's', got the text \"h\""),
+    (
+        "time_unit",
+        "h",
+        "",
+        "input should be 'ns', 'us', 'ms' or 's', got the text \"h\"",
+    ),
     ("name", 5, "", "input should be a valid string, got 5"),
     ("modle", {}, "", 'unknown field "modle"; did you mean "model"?'),
     ("model", GONE, "", REQUIRED),
@@ -147,7 +156,12 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("model.layers[0].forward", NAN, "", FINITE + "NaN"),
     ("model.layers[0].forward", INFINITE, "", FINITE + "Infinity"),
     ("model.layers[0].forward", 1e16, "", "expected at most 1E+15, got 1.000000E+16"),
-    ("model.layers[0].forward", 1e-31, "", "expected 0 or at least 1E-30, got 1.000000E-31"),
+    (
+        "model.layers[0].forward",
+        1e-31,
+        "",
+        "expected 0 or at least 1E-30, got 1.000000E-31",
+    ),
     ("model.layers[0].forward", True, "", "expected a number, got true"),
     ("model.layers[0].forward", [1, -2], "[1]", NOT_NEGATIVE + "-2"),
     ("model.layers[0].forward", [NAN, 2], "[0]", FINITE + "NaN"),
@@ -168,13 +182,28 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("model.layers[0].backward_input", 1, "=model.layers[0]", BACKWARD),
     ("model.layers[0].backward_weight", [1, 2], "=model.layers[0]", BACKWARD),
     ("model.layers[1]", {"forward": 1, "backward_input": 1}, "", BACKWARD),
-    ("model.layers[0].parameter_bytes", [1, 2], "", "expected a number, got a list of 2"),
+    (
+        "model.layers[0].parameter_bytes",
+        [1, 2],
+        "",
+        "expected a number, got a list of 2",
+    ),
     ("model.layers[0].state_bytes", -1, "", NOT_NEGATIVE + "-1"),
     ("model.layers[0].optimizer", "1", "", 'expected a number, got the text "1"'),
     ("model.layers[0].count", 0, "", AT_LEAST_1 + "0"),
     ("model.layers[0].count", 2001, "", AT_MOST + "2000, got 2001"),
-    ("model.layers[1].count", 2000, "=model.layers", "expected at most 2000 layers, got 2001"),
-    ("model.layers[0].forwrd", 1, "", 'unknown field "forwrd"; did you mean "forward"?'),
+    (
+        "model.layers[1].count",
+        2000,
+        "=model.layers",
+        "expected at most 2000 layers, got 2001",
+    ),
+    (
+        "model.layers[0].forwrd",
+        1,
+        "",
+        'unknown field "forwrd"; did you mean "forward"?',
+    ),
     ("model.state_factor", -1, "", NOT_NEGATIVE + "-1"),
     ("model.released_by_backward_weight", 1.5, "", AT_MOST + "1, got 1.5"),
     ("cluster.nodes", 0, "", AT_LEAST_1 + "0"),
@@ -199,18 +228,33 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("cluster.within_node.bandwidth", 0, "", "input should be greater than 0, got 0"),
     ("cluster.within_node.bandwidth", GONE, "", REQUIRED),
     ("cluster.within_node.latency", -1, "", NOT_NEGATIVE + "-1"),
-    ("cluster.within_node.bandwith", 1, "", 'unknown field "bandwith"; did you mean "bandwidth"?'),
+    (
+        "cluster.within_node.bandwith",
+        1,
+        "",
+        'unknown field "bandwith"; did you mean "bandwidth"?',
+    ),
     ("cluster.between_nodes", GONE, "", REQUIRED + " with 2 nodes"),
     ("cluster.between_nodes", None, "", REQUIRED + " with 2 nodes"),
     ("goodput.init_batch_size", GONE, "", REQUIRED),
     ("goodput.init_batch_size", 0, "", AT_LEAST_1 + "0"),
     ("goodput.init_batch_size", 2.5, "", "expected a whole number, got 2.5"),
-    ("goodput.max_batch_size", 3, "", "expected at least the initial batch size 4, got 3"),
+    (
+        "goodput.max_batch_size",
+        3,
+        "",
+        "expected at least the initial batch size 4, got 3",
+    ),
     ("goodput.grad.var", GONE, "", REQUIRED),
     ("goodput.grad.var", NAN, "", "expected a number >= 0, got nan"),
     ("goodput.grad.sqr", -1, "", NOT_NEGATIVE + "-1"),
     ("goodput.grads", {}, "", 'unknown field "grads"; did you mean "grad"?'),
-    ("search.pipeline_depths", [1, 5], "[1]", "expected at most 4 (4 devices, 4 layers), got 5"),
+    (
+        "search.pipeline_depths",
+        [1, 5],
+        "[1]",
+        "expected at most 4 (4 devices, 4 layers), got 5",
+    ),
     ("search.pipeline_depths", [0], "[0]", AT_LEAST_1 + "0"),
     ("search.pipeline_depths", 3, "", "expected a list, got 3"),
     ("search.replicas", [-1], "[0]", AT_LEAST_1 + "-1"),
@@ -220,8 +264,18 @@ BAD: list[tuple[str, Any, str, str]] = [
         "[0]",
         "input should be 'linear', 'interleaved', 'vshape' or 'wave', got the text \"lineer\"",
     ),
-    ("search.virtual_stages", [2, 1], "[1]", "input should be greater than or equal to 2, got 1"),
-    ("search.microbatch_sizes", [1, 3], "[1]", "expected a profiled size (1, 2), got 3"),
+    (
+        "search.virtual_stages",
+        [2, 1],
+        "[1]",
+        "input should be greater than or equal to 2, got 1",
+    ),
+    (
+        "search.microbatch_sizes",
+        [1, 3],
+        "[1]",
+        "expected a profiled size (1, 2), got 3",
+    ),
     ("search.batch_sizes", [3], "[0]", "expected a batch size of 4 to 64, got 3"),
     ("search.batch_sizes", [8, 65], "[1]", "expected a batch size of 4 to 64, got 65"),
     (
@@ -249,7 +303,12 @@ BAD: list[tuple[str, Any, str, str]] = [
         "input should be 'searched', 'balanced' or 'even', got the text \"best\"",
     ),
     ("search.schedules", [5], "[0]", "input should be a valid string, got 5"),
-    ("search.schedule", ["1f1b"], "", 'unknown field "schedule"; did you mean "schedules"?'),
+    (
+        "search.schedule",
+        ["1f1b"],
+        "",
+        'unknown field "schedule"; did you mean "schedules"?',
+    ),
 ]
 """Path, value, what the field of the error has beyond the path (after =: all of it), message."""
 
@@ -260,7 +319,9 @@ def test_the_example_is_valid_before_it_is_spoilt() -> None:
 
 @pytest.mark.parametrize(("path", "value", "field", "message"), BAD)
 def test_bad_requests(path: str, value: Any, field: str, message: str) -> None:
-    steps = tuple(int(step) if step.isdigit() else step for step in re.findall(r"\w+", path))
+    steps = tuple(
+        int(step) if step.isdigit() else step for step in re.findall(r"\w+", path)
+    )
     expected = field[1:] if field.startswith("=") else path + field
     assert refused(changed(steps, value)) == (expected or None, message)
 
@@ -299,7 +360,10 @@ def test_batch_sizes_without_a_maximum() -> None:
 def test_unknown_fields_come_before_other_errors() -> None:
     document = changed(("goodput", "init_batch_size"), GONE)
     document["serch"] = {}
-    assert refused(document) == ("serch", 'unknown field "serch"; did you mean "search"?')
+    assert refused(document) == (
+        "serch",
+        'unknown field "serch"; did you mean "search"?',
+    )
 
 
 def test_files(tmp_path: Path) -> None:
@@ -312,7 +376,9 @@ def test_files(tmp_path: Path) -> None:
     path.write_text(json.dumps(changed(("cluster", "memory"), -1)), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         load_request(path)
-    assert str(caught.value) == f"{path}: cluster.memory: expected a number >= 0, got -1"
+    assert (
+        str(caught.value) == f"{path}: cluster.memory: expected a number >= 0, got -1"
+    )
     with pytest.raises(InputError, match="no such file"):
         load_request(tmp_path / "none.json")
 
@@ -332,19 +398,28 @@ def test_repeated_fields_and_nan_in_files(tmp_path: Path) -> None:
 def test_numbers_mean_the_same_as_ints_floats_and_decimals() -> None:
     whole = parse_request(REQUEST)
     as_floats = json.loads(json.dumps(REQUEST), parse_int=float)
-    as_decimals = json.loads(json.dumps(REQUEST), parse_int=Decimal, parse_float=Decimal)
+    as_decimals = json.loads(
+        json.dumps(REQUEST), parse_int=Decimal, parse_float=Decimal
+    )
     assert parse_request(as_floats | {"schema": 1}) == whole
     assert parse_request(as_decimals | {"schema": 1}) == whole
 
 
 def test_requests_survive_json() -> None:
     request = parse_request(REQUEST)
-    assert parse_request(json.loads(request.model_dump_json(exclude_none=True))) == request
+    assert (
+        parse_request(json.loads(request.model_dump_json(exclude_none=True))) == request
+    )
 
 
 def test_amounts_by_size() -> None:
     model = parse_request(REQUEST).model
-    assert model.amounts("forward", 1) == [1, Fraction(3, 2), Fraction(3, 2), Fraction(3, 2)]
+    assert model.amounts("forward", 1) == [
+        1,
+        Fraction(3, 2),
+        Fraction(3, 2),
+        Fraction(3, 2),
+    ]
     assert model.amounts("forward", 2) == [2, 2, 2, 2]
     assert model.backward(2) == [4, 4, 4, 4]
     assert model.amounts("activation_bytes", 2) == [6, 0, 0, 0]
@@ -361,8 +436,17 @@ def test_split_backwards_add_up() -> None:
         {
             "microbatch_sizes": [4],
             "layers": [
-                {"forward": 1, "backward_input": [3], "backward_weight": {"fixed": 0.25}},
-                {"forward": 1, "backward_input": 0, "backward_weight": 0.5, "state_bytes": 7},
+                {
+                    "forward": 1,
+                    "backward_input": [3],
+                    "backward_weight": {"fixed": 0.25},
+                },
+                {
+                    "forward": 1,
+                    "backward_input": 0,
+                    "backward_weight": 0.5,
+                    "state_bytes": 7,
+                },
             ],
         }
     )
@@ -420,11 +504,18 @@ def plain_ranks(depth: int, replicas: int, order: str) -> dict[tuple[int, int], 
     order=st.sampled_from(list(RankOrder)),
 )
 @settings(max_examples=60, deadline=None)
-def test_links_between_ranks(depth: int, replicas: int, per_node: int, order: RankOrder) -> None:
+def test_links_between_ranks(
+    depth: int, replicas: int, per_node: int, order: RankOrder
+) -> None:
     links = {
         name: {"bandwidth": index + 1}
         for index, name in enumerate(
-            ("within_node", "between_nodes", "allreduce_within_node", "allreduce_between_nodes")
+            (
+                "within_node",
+                "between_nodes",
+                "allreduce_within_node",
+                "allreduce_between_nodes",
+            )
         )
     }
     nodes = -(-depth * replicas // per_node)
@@ -434,9 +525,14 @@ def test_links_between_ranks(depth: int, replicas: int, per_node: int, order: Ra
     shape = (depth, replicas)
     for a in range(depth):
         own = {ranks[a, replica] // per_node for replica in range(replicas)}
-        assert cluster.allreduce(a, shape, order).bandwidth == (3 if len(own) == 1 else 4)
+        assert cluster.allreduce(a, shape, order).bandwidth == (
+            3 if len(own) == 1 else 4
+        )
         for b in range(depth):
-            pairs = [(ranks[a, r] // per_node, ranks[b, r] // per_node) for r in range(replicas)]
+            pairs = [
+                (ranks[a, r] // per_node, ranks[b, r] // per_node)
+                for r in range(replicas)
+            ]
             crosses = any(one != other for one, other in pairs)
             assert cluster.p2p(a, b, shape, order).bandwidth == (2 if crosses else 1)
 
@@ -448,8 +544,37 @@ def test_all_reduces_use_the_links_of_transfers_by_default() -> None:
 
 
 JUNK: list[Any] = [
-    *(None, True, False, "", "x", "linear", [], [1], [[1]], {}, {"fixed": 1}, {"bandwidth": 1e-30}),
-    *(0, 1, -1, 2, 7, 0.5, 1e-30, 1e-31, 1e15, 1e16, 1e300, NAN, INFINITE, 10**20, 10**400),
+    *(
+        None,
+        True,
+        False,
+        "",
+        "x",
+        "linear",
+        [],
+        [1],
+        [[1]],
+        {},
+        {"fixed": 1},
+        {"bandwidth": 1e-30},
+    ),
+    *(
+        0,
+        1,
+        -1,
+        2,
+        7,
+        0.5,
+        1e-30,
+        1e-31,
+        1e15,
+        1e16,
+        1e300,
+        NAN,
+        INFINITE,
+        10**20,
+        10**400,
+    ),
 ]
 
 

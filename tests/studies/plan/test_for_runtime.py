@@ -31,17 +31,24 @@ def request(**search: Any) -> PlanRequest:
 def test_the_winner_takes_as_long_in_the_schedule_of_megatron() -> None:
     plan = ppsolve.plan(request(), runtime="megatron", time_limit=20)
     assert plan.status is Status.OPTIMAL
-    assert {row.configuration.placement for row in plan.table} == {"linear", "interleaved"}
+    assert {row.configuration.placement for row in plan.table} == {
+        "linear",
+        "interleaved",
+    }
     data = json.loads(plan.model_dump_json())
     target = chosen("megatron")
-    text = target.files(read_program(data), target.settings(), Path("flags"))[Path("flags")]
+    text = target.files(read_program(data), target.settings(), Path("flags"))[
+        Path("flags")
+    ]
     # Stages per rank are said by the layout of the layers.
     flags = [line for line in text.splitlines() if "layout" not in line]
     chunks = plan.winner.configuration.virtual_stages
     flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
     compute = megatron.makespan("\n".join(flags), data["instance"])
     # What follows the pipeline (all-reduces, optimizer) is no part of that schedule.
-    ops = [op for op in data["result"]["schedule"]["ops"] if op["microbatch"] is not None]
+    ops = [
+        op for op in data["result"]["schedule"]["ops"] if op["microbatch"] is not None
+    ]
     assert float(compute) == pytest.approx(max(op["end"] for op in ops), rel=1e-12)
     assert ppsolve.check(plan.instance, plan.result) == []
 
@@ -64,9 +71,15 @@ def test_what_a_runtime_of_any_order_runs() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InputError, match=r"search: expected at least one configuration: .*V place"):
-        ppsolve.plan(request(placements=["vshape"], pipeline_depths=[2]), runtime="megatron")
-    with pytest.raises(InputError, match=r"search\.schedules: expected none with a runtime"):
+    with pytest.raises(
+        InputError, match=r"search: expected at least one configuration: .*V place"
+    ):
+        ppsolve.plan(
+            request(placements=["vshape"], pipeline_depths=[2]), runtime="megatron"
+        )
+    with pytest.raises(
+        InputError, match=r"search\.schedules: expected none with a runtime"
+    ):
         ppsolve.plan(request(schedules=["1f1b"]), runtime="megatron")
     done = CliRunner().invoke(build(), ["plan", str(REQUEST), "--for", "megatorn"])
     assert done.exit_code == 2

@@ -40,7 +40,9 @@ from tests.marks import first
 from tests.running import run_heuristic
 from tests.studies.plan.cases import reduced_document, tiny_document
 
-Case = tuple[PlanRequest, PipelineBuilder, Configuration, tuple[int, ...], PipelineArrays]
+Case = tuple[
+    PlanRequest, PipelineBuilder, Configuration, tuple[int, ...], PipelineArrays
+]
 
 
 def outlines(data: dict[str, Any]) -> list[Case]:
@@ -78,7 +80,14 @@ def test_outlines_are_what_instances_lower_to(data: dict[str, Any]) -> None:
         for name in ("duration", "lag"):
             exact = [int(ticks) * factor for ticks in getattr(quick, name)]
             assert exact == getattr(real, name).tolist()
-        for name in ("before", "after", "resource_ptr", "resource_idx", "kind", "stage"):
+        for name in (
+            "before",
+            "after",
+            "resource_ptr",
+            "resource_idx",
+            "kind",
+            "stage",
+        ):
             assert np.array_equal(getattr(quick, name), getattr(real, name))
         assert len(quick.pools) == len(real.pools)
         for one, other in zip(quick.pools, real.pools, strict=True):
@@ -104,10 +113,14 @@ def test_walks_keep_every_rule_of_the_instance(data: dict[str, Any]) -> None:
             if found is None:
                 continue
             walked = found[1]
-            start = np.array([int(tick) * factor for tick in walked.start], dtype=np.int64)
+            start = np.array(
+                [int(tick) * factor for tick in walked.start], dtype=np.int64
+            )
             schedule = Schedule(real, start)
             assert check_schedule(real, schedule) == []
-            assert real.scale.time(schedule.makespan) == walked.problem.scale.time(walked.makespan)
+            assert real.scale.time(schedule.makespan) == walked.problem.scale.time(
+                walked.makespan
+            )
 
 
 def test_floors_are_true_and_no_weaker_than_the_work_bound_of_compute(
@@ -125,9 +138,15 @@ def test_a_walk_by_hand() -> None:
     data = {
         "model": {
             "microbatch_sizes": [1],
-            "layers": [{"count": 2, "forward": 1, "backward": 2, "activation_bytes": 3}],
+            "layers": [
+                {"count": 2, "forward": 1, "backward": 2, "activation_bytes": 3}
+            ],
         },
-        "cluster": {"devices_per_node": 2, "within_node": {"bandwidth": 1}, "memory": 3},
+        "cluster": {
+            "devices_per_node": 2,
+            "within_node": {"bandwidth": 1},
+            "memory": 3,
+        },
         "goodput": {"init_batch_size": 2},
         "search": {"pipeline_depths": [2], "microbatches": [2]},
     }
@@ -137,7 +156,10 @@ def test_a_walk_by_hand() -> None:
     start = start_by_rule(arrays, rule) * arrays.pipeline.layers.tick
     assert start.tolist() == [0, 6, 1, 7, 4, 10, 2, 8]  # F0 twice, F1, B0, B1
     result = result_of(
-        builder.pipeline(chosen, boundaries).instance(), arrays, start_by_rule(arrays, rule), "walk"
+        builder.pipeline(chosen, boundaries).instance(),
+        arrays,
+        start_by_rule(arrays, rule),
+        "walk",
     )
     assert (result.makespan, result.best_by) == (12, "walk")
     # Each of them is on the first device for 1 + 1 + 2 + 2, where no other can be meanwhile.
@@ -162,18 +184,30 @@ def test_a_device_without_room_for_one_micro_batch_has_no_walk() -> None:
     data = {
         "model": {
             "microbatch_sizes": [1],
-            "layers": [{"count": 4, "forward": 1, "backward": 2, "activation_bytes": 3}],
+            "layers": [
+                {"count": 4, "forward": 1, "backward": 2, "activation_bytes": 3}
+            ],
         },
-        "cluster": {"devices_per_node": 2, "within_node": {"bandwidth": 1}, "memory": 5},
+        "cluster": {
+            "devices_per_node": 2,
+            "within_node": {"bandwidth": 1},
+            "memory": 5,
+        },
         "goodput": {"init_batch_size": 2},
-        "search": {"pipeline_depths": [2], "microbatches": [2], "layer_splits": ["even"]},
+        "search": {
+            "pipeline_depths": [2],
+            "microbatches": [2],
+            "layer_splits": ["even"],
+        },
     }
     ((_, builder, _, _, arrays),) = outlines(data)
     assert QuickScheduler(builder).by_rules(arrays, (FIRST_RULE,)) is None
 
 
 @pytest.mark.parametrize("seed", first(1, [1, 0, 2]))
-def test_sweeps_are_the_same_every_time_and_never_worse_than_what_is_known(seed: int) -> None:
+def test_sweeps_are_the_same_every_time_and_never_worse_than_what_is_known(
+    seed: int,
+) -> None:
     for _, builder, _, _, arrays in outlines(reduced_document(seed)):
         quick = QuickScheduler(builder)
         known = quick.by_rules(arrays, (FIRST_RULE,))
@@ -192,7 +226,8 @@ def test_justified_walks_are_never_worse(data: dict[str, Any]) -> None:
     for *_, arrays in outlines(data):
         for rule in PlanParams.rules:
             plain, better = (
-                best_schedule(arrays, (r,)) for r in (rule, PlanParams().justified(rule))
+                best_schedule(arrays, (r,))
+                for r in (rule, PlanParams().justified(rule))
             )
             if plain is not None:
                 assert better is not None
@@ -219,7 +254,16 @@ def test_a_walk_is_justified_by_hand() -> None:
     )
 
 
-NAMES = ("interleaved-zb", "zbv", "zb-h2", "zb-1p", "1f1b", "looped-bfs", "gpipe", "list-tail")
+NAMES = (
+    "interleaved-zb",
+    "zbv",
+    "zb-h2",
+    "zb-1p",
+    "1f1b",
+    "looped-bfs",
+    "gpipe",
+    "list-tail",
+)
 
 
 def test_named_schedules_are_those_of_the_first_heuristic_that_is_feasible(
@@ -228,9 +272,13 @@ def test_named_schedules_are_those_of_the_first_heuristic_that_is_feasible(
     for _, builder, _, _, arrays in outlines(data):
         quick, (instance, problem) = QuickScheduler(builder), lowered(arrays)
         for names in (NAMES, NAMES[:3], NAMES[-2:]):
-            in_turn = [heuristic.name for heuristic in chosen_heuristics(instance, names)]
+            in_turn = [
+                heuristic.name for heuristic in chosen_heuristics(instance, names)
+            ]
             outcomes = (run_heuristic(name, instance, problem) for name in in_turn)
-            wanted = next((o for o in outcomes if o.status is HeuristicStatus.FEASIBLE), None)
+            wanted = next(
+                (o for o in outcomes if o.status is HeuristicStatus.FEASIBLE), None
+            )
             found = quick.named(arrays, names)
             assert (found is None) == (wanted is None)
             if found is not None and wanted is not None and wanted.schedule is not None:

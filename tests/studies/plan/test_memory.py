@@ -28,7 +28,10 @@ def test_a_refusal_by_hand() -> None:
     """One device has 64 of states and 16 or 32 of activations, two have half of that."""
     found = planned(holding(70))
     lacks = {
-        (row.configuration.pipeline_depth, row.configuration.microbatch_size): row.memory
+        (
+            row.configuration.pipeline_depth,
+            row.configuration.microbatch_size,
+        ): row.memory
         for row in found.table
     }
     assert lacks.pop((1, 1)) == MemoryShortage(
@@ -43,7 +46,11 @@ def test_a_refusal_by_hand() -> None:
             device=0,
             needed=96,
             available=70,
-            may_help=("a pipeline of 2 devices", "recomputation", "tensor parallelism 2"),
+            may_help=(
+                "a pipeline of 2 devices",
+                "recomputation",
+                "tensor parallelism 2",
+            ),
         ),
     }
     row = next(row for row in found.table if row.memory and row.memory.needed == 80)
@@ -79,12 +86,15 @@ def test_what_already_recomputes_cannot_recompute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("depth", "per_node", "may"), [(1, 2, True), (1, 3, False), (2, 2, False), (2, 4, True)]
+    ("depth", "per_node", "may"),
+    [(1, 2, True), (1, 3, False), (2, 2, False), (2, 4, True)],
 )
 def test_groups_are_no_larger_than_nodes_and_all_have_room(
     depth: int, per_node: int, may: bool
 ) -> None:
-    data = holding(70 / depth, pipeline_depths=[depth], microbatch_sizes=[1], replicas=[1])
+    data = holding(
+        70 / depth, pipeline_depths=[depth], microbatch_sizes=[1], replicas=[1]
+    )
     data["cluster"]["devices_per_node"] = per_node
     (row,) = planned(data).table
     assert row.memory is not None
@@ -126,7 +136,10 @@ def test_no_split_needs_less_than_a_refusal_says(seed: int) -> None:
         assert needed is None or 12 < needed <= least
         fullest = [loads(devices, bounds, held) for bounds in every]
         best = min(fullest, key=max)
-        if len(set(devices)) == len(devices) and [max(x) for x in fullest].count(max(best)) == 1:
+        if (
+            len(set(devices)) == len(devices)
+            and [max(x) for x in fullest].count(max(best)) == 1
+        ):
             assert best[row.memory.device] == max(best)
 
 
@@ -148,7 +161,11 @@ def test_refusals_of_schedules_are_called_so() -> None:
     for row in found.table:
         assert (row.verdict, row.lost_by) == (Verdict.LOST, Rule.SCHEDULES_MEMORY)
         assert row.memory is not None
-        assert (row.memory.device, row.memory.needed, row.memory.available) == (0, 96, 90)
+        assert (row.memory.device, row.memory.needed, row.memory.available) == (
+            0,
+            96,
+            90,
+        )
         assert row.memory.schedule == "gpipe"
         assert row.memory.may_help[0] == "a schedule with fewer micro-batches in flight"
         assert row.reason.startswith(
@@ -163,7 +180,11 @@ def test_refusals_of_schedules_are_called_so() -> None:
 
 
 def test_the_schedule_that_comes_closest_counts() -> None:
-    search = {"schedules": ["gpipe", "1f1b", "zb-h1"], "pipeline_depths": [2], "replicas": [1]}
+    search = {
+        "schedules": ["gpipe", "1f1b", "zb-h1"],
+        "pipeline_depths": [2],
+        "replicas": [1],
+    }
     found = planned(holding(45, **search, microbatch_sizes=[1]))
     (row,) = found.table
     assert row.lost_by is Rule.SCHEDULES_MEMORY
@@ -189,4 +210,8 @@ def test_amounts_are_told_apart() -> None:
     assert str(MemoryShortage(device=0, needed=None, available=5e6)) == (
         "device 0 needs more, available 5 MB"
     )
-    assert [bytes_text(amount) for amount in (999, 1500, 1e9)] == ["999 bytes", "1.5 kB", "1 GB"]
+    assert [bytes_text(amount) for amount in (999, 1500, 1e9)] == [
+        "999 bytes",
+        "1.5 kB",
+        "1 GB",
+    ]

@@ -52,7 +52,10 @@ def test_what_recomputing_and_copies_take_is_split_like_activations():
     memory = {"capacity": 4, "activation": [2, 1], "forward_peak": 3}
     memory |= {"recompute": recompute, "offload": offload}
     given = PipelineInstance(
-        num_devices=2, num_microbatches=2, times={"forward": 4, "backward": 8}, memory=memory
+        num_devices=2,
+        num_microbatches=2,
+        times={"forward": 4, "backward": 8},
+        memory=memory,
     )
     found = on_layout(given, NamedPlacement("vshape")).memory
     mode, copies = found.recompute.modes[0], found.offload
@@ -76,7 +79,10 @@ def test_layers_say_what_the_new_stages_take():
     )
     assert given.times.forward == (3, 5)
     found = on_layout(given, NamedPlacement("vshape"))
-    assert (found.times.forward, found.memory.activation) == ((2, 1, 1, 4), (2, 1, 1, 1))
+    assert (found.times.forward, found.memory.activation) == (
+        (2, 1, 1, 4),
+        (2, 1, 1, 1),
+    )
 
 
 @pytest.mark.parametrize("name", ["linear", "bidirectional"])
@@ -102,7 +108,9 @@ def test_layers_of_a_v_balance_devices_not_stages():
     """Stages 0 and 3 lie on device 0, stages 1 and 2 on device 1: 1 + 3 beside 2 + 2."""
     found = on_layout(layers([1, 2, 2, 3]), NamedPlacement("vshape"))
     assert found.times.forward == (1, 2, 2, 3)
-    uneven = on_layout(layers([3, 1, 1, 1, 1, 1]), NamedPlacement("vshape")).times.forward
+    uneven = on_layout(
+        layers([3, 1, 1, 1, 1, 1]), NamedPlacement("vshape")
+    ).times.forward
     assert uneven[0] + uneven[3] == uneven[1] + uneven[2] == 4
 
 
@@ -122,9 +130,14 @@ def test_figures_of_a_stage_are_sums_over_its_layers_and_transfers_those_between
 def test_results_come_best_first():
     """Two devices, four micro-batches of 2 and 4: linear ends at 30, a V of halves at 27."""
     equal = PipelineInstance(
-        name="equal", num_devices=2, num_microbatches=4, times={"forward": 2, "backward": 4}
+        name="equal",
+        num_devices=2,
+        num_microbatches=4,
+        times={"forward": 2, "backward": 4},
     )
-    found = ppsolve.optimize_placements(equal, ["linear", "vshape", "linear"], time_limit=20)
+    found = ppsolve.optimize_placements(
+        equal, ["linear", "vshape", "linear"], time_limit=20
+    )
     assert [(r.instance, r.value, r.status) for r in found] == [
         ("equal vshape", 27, "OPTIMAL"),
         ("equal linear", 30, "OPTIMAL"),
@@ -150,21 +163,37 @@ def test_placements_that_are_none_are_refused(layout, words):
 @pytest.mark.parametrize(
     ("instance", "layout", "words"),
     [
-        (layers([1, 1, 1]), "vshape", "layers: placement: expected at most 3 stages, one of the"),
+        (
+            layers([1, 1, 1]),
+            "vshape",
+            "layers: placement: expected at most 3 stages, one of the",
+        ),
         (
             TWO.model_copy(update={"collectives": Collectives()}),
             "vshape",
             "two: collectives: expected none where stages are split",
         ),
-        (layers([1, [1, 2], 1]), "linear", "layers: times.forward: expected amounts that are"),
         (
-            layers([1, 1, 1], memory={"capacity": 9, "activation": 1, "forward_peak": 2}),
+            layers([1, [1, 2], 1]),
+            "linear",
+            "layers: times.forward: expected amounts that are",
+        ),
+        (
+            layers(
+                [1, 1, 1], memory={"capacity": 9, "activation": 1, "forward_peak": 2}
+            ),
             "linear",
             "layers: memory.forward_peak: expected none where layers are grouped",
         ),
-        (layers([1, 1, 1], collectives={}), "linear", "layers: collectives: expected none where"),
         (
-            ppsolve.GraphInstance(name="g", resources=[], ops=[{"id": "x", "duration": 1}]),
+            layers([1, 1, 1], collectives={}),
+            "linear",
+            "layers: collectives: expected none where",
+        ),
+        (
+            ppsolve.GraphInstance(
+                name="g", resources=[], ops=[{"id": "x", "duration": 1}]
+            ),
             "linear",
             'g: expected a pipeline, this is of kind "graph"',
         ),

@@ -78,7 +78,9 @@ def test_a_refusal_shows_the_least_peak_that_it_rests_on() -> None:
     """
     request = case("tight", memory=5e9)
     search = request.search.model_copy(update={"placements": ("linear",)})
-    plan = ppsolve.plan(request.model_copy(update={"search": search}), runtime="deepspeed")
+    plan = ppsolve.plan(
+        request.model_copy(update={"search": search}), runtime="deepspeed"
+    )
     assert plan.status is Status.INFEASIBLE
     row = plan.table[0]
     assert row.lost_by is Rule.MEMORY
@@ -92,7 +94,9 @@ def test_an_even_split_is_refused_for_its_own_peak() -> None:
     request = case("tight", memory=9e9)
     fields = {"placements": ("linear",), "layer_splits": ("even",)}
     search = request.search.model_copy(update=fields)
-    plan = ppsolve.plan(request.model_copy(update={"search": search}), runtime="deepspeed")
+    plan = ppsolve.plan(
+        request.model_copy(update={"search": search}), runtime="deepspeed"
+    )
     shortage = plan.table[0].memory
     assert shortage is not None
     assert (shortage.device, shortage.needed, shortage.available) == (0, 10e9, 9e9)
@@ -105,11 +109,15 @@ def test_what_stages_hold_under_groups_of_two() -> None:
     and one. Rank 1 runs F1 F1 F3: two and one, then B3 F3 B3 F1: three and none.
     """
     shape = PipelineShape(4, (0, 1, 0, 1), is_split=False)
-    assert moments_of_orders(MEGATRON, shape, (0, 1, 2, 3)) == (((3, 2, 2, 1), (4, 3, 1, 0)),)
+    assert moments_of_orders(MEGATRON, shape, (0, 1, 2, 3)) == (
+        ((3, 2, 2, 1), (4, 3, 1, 0)),
+    )
     # Whatever the order in which they are listed.
     assert MEGATRON.orders is not None
     turned = replace(MEGATRON, orders=lambda shape: list(MEGATRON.orders(shape))[::-1])
-    assert moments_of_orders(turned, shape, (0, 1, 2, 3)) == (((3, 2, 2, 1), (4, 3, 1, 0)),)
+    assert moments_of_orders(turned, shape, (0, 1, 2, 3)) == (
+        ((3, 2, 2, 1), (4, 3, 1, 0)),
+    )
     # Where only forwards of stage 2 and 3 take time: the fullest of rank 1 is (2, 1).
     assert moments_of_orders(MEGATRON, shape, (2, 3)) == (((3, 2, 2, 1), (4, 2, 1, 1)),)
 
@@ -122,7 +130,10 @@ def test_orders_are_timed_with_what_follows_the_last_backward(seed: int) -> None
     data["cluster"]["gradient_buckets"] = rng.choice(["stage", "layer"])
     data["search"] |= {"replicas": [2], "batch_sizes": [12]}
     for layer in data["model"]["layers"]:
-        layer |= {"parameter_bytes": rng.randint(0, 30), "optimizer": rng.choice([0, 1, 7])}
+        layer |= {
+            "parameter_bytes": rng.randint(0, 30),
+            "optimizer": rng.choice([0, 1, 7]),
+        }
     request, family = parse_request(data | {"variants": []}), family_of(runtime)
     builder, scheduler = PipelineBuilder(request, family), RuntimeScheduler(family)
     for configuration in enumerate_space(request).configurations:
@@ -147,7 +158,9 @@ def test_the_least_peak_is_that_of_all_splits(seed: int) -> None:
     # Large amounts are counted in a unit: the sums of the first are multiples of it, the others
     # are rounded down.
     factor, rest = rng.choice([(1, 0), (10**10, 0), (10**10, 1)])
-    static, activation = ([a * factor + rest for a in amounts] for amounts in (static, activation))
+    static, activation = (
+        [a * factor + rest for a in amounts] for amounts in (static, activation)
+    )
     problem = SplitProblem(
         (1,) * layers, tuple(static), tuple(activation), (0, 1, 0, 1), None, in_flight
     )
@@ -172,7 +185,9 @@ def test_the_least_peak_is_that_of_all_splits(seed: int) -> None:
 def test_a_split_that_fits_no_order_leaves_the_others_open() -> None:
     data, _ = random_request(0)
     configuration = enumerate_space(parse_request(data)).configurations[0]
-    candidate = Candidate(0, configuration, 1.0, 1.0, StepTime(Fraction(1)), is_final=True)
+    candidate = Candidate(
+        0, configuration, 1.0, 1.0, StepTime(Fraction(1)), is_final=True
+    )
     candidate.rest = Fraction(1)
     assert not candidate.is_exhausted
     candidate.rest = math.inf

@@ -11,7 +11,13 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.studies.plan.request import parse_request
 from ppsolve.models.studies.plan.result import Plan, PlanRow, Rule
-from tests.studies.plan.runtime_oracle import Found, Shape, best_of, orders, random_request
+from tests.studies.plan.runtime_oracle import (
+    Found,
+    Shape,
+    best_of,
+    orders,
+    random_request,
+)
 
 FIRST_SEED = int(os.environ.get("PPSOLVE_FIRST_SEED", "0"))
 """Another number makes other requests."""
@@ -40,7 +46,9 @@ def wrong_claims(data: dict[str, Any], runtime: str) -> list[str]:
     plan = ppsolve.plan(parse_request(data), runtime=runtime, time_limit=10)
     best = best_of(data, runtime)
     times = [found.time for found in best.values() if found.time is not None]
-    wrong = [text for row in plan.table for text in _wrong_of_row(row, best[_shape_of(row)])]
+    wrong = [
+        text for row in plan.table for text in _wrong_of_row(row, best[_shape_of(row)])
+    ]
     if not times:
         return wrong + (["a plan that cannot be"] if plan.winner is not None else [])
     if plan.winner is None:
@@ -56,12 +64,17 @@ def wrong_claims(data: dict[str, Any], runtime: str) -> list[str]:
 
 
 def _wrong_of_row(row: PlanRow, best: Found) -> list[str]:
-    where = f"{row.configuration.virtual_stages} per device, {row.configuration.recompute}"
+    where = (
+        f"{row.configuration.virtual_stages} per device, {row.configuration.recompute}"
+    )
     if row.lost_by is Rule.MEMORY:
         shortage = row.memory
         assert shortage is not None
         wrong = [] if best.time is None else [f"{where}: said not to fit, {best} does"]
-        if shortage.needed is None or not shortage.available < shortage.needed <= best.peak:
+        if (
+            shortage.needed is None
+            or not shortage.available < shortage.needed <= best.peak
+        ):
             wrong.append(f"{where}: {shortage}, the least peak is {best.peak}")
         return wrong
     if best.time is None:
@@ -82,11 +95,17 @@ def _unattained(data: dict[str, Any], plan: Plan, value: float) -> list[str]:
     assert row.layers_per_stage is not None
     profiles = (data["model"], *data["variants"])
     profile = next(p for p in profiles if p["recompute"] == row.configuration.recompute)
-    timed = orders(data, profile, row.layers_per_stage, row.configuration.virtual_stages)
+    timed = orders(
+        data, profile, row.layers_per_stage, row.configuration.virtual_stages
+    )
     room = data["cluster"].get("memory", 10**9)
     reached = {
-        f"groups of {size}" if size else "1F1B": time for size, time, peak in timed if peak <= room
+        f"groups of {size}" if size else "1F1B": time
+        for size, time, peak in timed
+        if peak <= room
     }
     if reached.get(row.schedule_by or "") != pytest.approx(value, rel=1e-9):
-        return [f"{row.layers_per_stage} by {row.schedule_by} takes {reached}, not {value}"]
+        return [
+            f"{row.layers_per_stage} by {row.schedule_by} takes {reached}, not {value}"
+        ]
     return []

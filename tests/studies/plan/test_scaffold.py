@@ -40,12 +40,18 @@ def sizes(**fields):
 def test_operations_of_a_block():
     """24 s h^2 = 24 x 4 x 100 and 4 s^2 h = 4 x 16 x 10; the backward takes twice the sum."""
     found = block_operations(sizes())
-    assert found == {"forward": 9600 + 640, "backward_input": 9600 + 1280, "backward_weight": 9600}
+    assert found == {
+        "forward": 9600 + 640,
+        "backward_input": 9600 + 1280,
+        "backward_weight": 9600,
+    }
     assert found["backward_input"] + found["backward_weight"] == 2 * found["forward"]
 
 
 def test_recomputed_operations_belong_to_the_input_gradient():
-    assert block_operations(sizes(recompute="selective"))["backward_input"] == 10880 + 640
+    assert (
+        block_operations(sizes(recompute="selective"))["backward_input"] == 10880 + 640
+    )
     assert block_operations(sizes(recompute="full"))["backward_input"] == 10880 + 10240
 
 
@@ -55,7 +61,9 @@ def test_operations_of_the_whole_model_are_the_published_formula():
     That counts 8 passes of the layers' products, and the logits three times, not recomputed.
     """
     given = sizes(recompute="full")
-    total = 3 * sum(block_operations(given).values()) + sum(head_operations(given).values())
+    total = 3 * sum(block_operations(given).values()) + sum(
+        head_operations(given).values()
+    )
     assert total == 96 * 4 * 3 * 100 * (1 + 4 / 60 + 100 / (16 * 3 * 10))
 
 
@@ -79,7 +87,10 @@ def test_activations_of_both_ends():
     """The mask, 4 x 10; 4 x 4 x 10 before the logits and 4 x 4 x 100 for them."""
     assert end_activations(sizes()) == (40, 160 + 1600)
     assert end_activations(sizes(tensor_parallel=2)) == (40, 160 + 800)
-    assert end_activations(sizes(tensor_parallel=2, sequence_parallel=True)) == (20, 80 + 800)
+    assert end_activations(sizes(tensor_parallel=2, sequence_parallel=True)) == (
+        20,
+        80 + 800,
+    )
 
 
 def test_parameters():
@@ -96,7 +107,11 @@ def test_the_request_is_in_microseconds_and_of_one_of_the_devices_of_a_group():
     assert (block.count, found.model.num_layers) == (3, 5)
     assert block.forward.per_sample * 1000 == 5120 + 4 * 20_000
     assert (block.forward.fixed, block.backward_input.fixed) == (4 * 7, 4 * 7)
-    assert (block.backward_weight.fixed, head.forward.fixed, head.backward_input.fixed) == (
+    assert (
+        block.backward_weight.fixed,
+        head.forward.fixed,
+        head.backward_input.fixed,
+    ) == (
         0,
         0,
         14,
@@ -105,13 +120,18 @@ def test_the_request_is_in_microseconds_and_of_one_of_the_devices_of_a_group():
     assert (block.parameter_bytes, block.output_bytes.per_sample) == (1330, 40)
     assert (found.cluster.nodes, found.cluster.devices_per_node) == (1, 4)
     assert (found.model.tensor_parallel, found.model.recompute) == (2, "none")
-    assert (found.cluster.within_node.bandwidth, found.cluster.within_node.latency) == (2, 7)
+    assert (found.cluster.within_node.bandwidth, found.cluster.within_node.latency) == (
+        2,
+        7,
+    )
     assert found.cluster.memory == 10**6
 
 
 def test_what_is_run_again_is_reduced_again():
     _, kept, _ = plan_request(sizes(tensor_parallel=2, latency=7)).model.layers
-    _, again, _ = plan_request(sizes(tensor_parallel=2, latency=7, recompute="full")).model.layers
+    _, again, _ = plan_request(
+        sizes(tensor_parallel=2, latency=7, recompute="full")
+    ).model.layers
     assert again.backward_input.fixed == 2 * kept.backward_input.fixed
     assert again.backward_input.per_sample - kept.backward_input.per_sample == (
         kept.forward.per_sample
@@ -122,9 +142,18 @@ def test_what_is_run_again_is_reduced_again():
 
 def test_nodes_and_micro_batches():
     found = plan_request(
-        sizes(devices_per_node=2, node_bandwidth=10**6, microbatch_sizes=[1, 2], name="mine")
+        sizes(
+            devices_per_node=2,
+            node_bandwidth=10**6,
+            microbatch_sizes=[1, 2],
+            name="mine",
+        )
     )
-    assert (found.name, found.cluster.nodes, found.cluster.devices_per_node) == ("mine", 2, 2)
+    assert (found.name, found.cluster.nodes, found.cluster.devices_per_node) == (
+        "mine",
+        2,
+        2,
+    )
     assert found.cluster.between_nodes.bandwidth == 1
     assert found.model.microbatch_sizes == (1, 2)
     assert found.search.batch_sizes == (8,)
@@ -134,8 +163,14 @@ def test_nodes_and_micro_batches():
     ("fields", "words"),
     [
         ({"heads": 3}, "heads: expected a divisor of hidden (10), got 3"),
-        ({"tensor_parallel": 4}, "tensor_parallel: expected a divisor of heads (2), got 4"),
-        ({"devices_per_node": 3}, "devices_per_node: expected a divisor of devices (4), got 3"),
+        (
+            {"tensor_parallel": 4},
+            "tensor_parallel: expected a divisor of heads (2), got 4",
+        ),
+        (
+            {"devices_per_node": 3},
+            "devices_per_node: expected a divisor of devices (4), got 3",
+        ),
         (
             {"devices_per_node": 1, "tensor_parallel": 2, "node_bandwidth": 1},
             "tensor_parallel: expected a divisor of devices_per_node (1), got 2",
@@ -165,7 +200,9 @@ def options(**fields):
 
 def test_the_command_writes_a_request_that_can_be_planned(tmp_path):
     path = tmp_path / "mine.plan.json"
-    done = run("init", *options(memory="1e6", flops="1e9"), "--name", "mine", "-o", str(path))
+    done = run(
+        "init", *options(memory="1e6", flops="1e9"), "--name", "mine", "-o", str(path)
+    )
     assert (done.exit_code, done.stdout) == (0, "")
     assert load_request(path) == plan_request(sizes(name="mine"))
     planned = run(str(path), "--json", "-t", "5")
@@ -174,14 +211,18 @@ def test_the_command_writes_a_request_that_can_be_planned(tmp_path):
 
 
 def test_one_request_has_every_tensor_parallelism_and_recomputation():
-    lists = options(tensor_parallel="1,2", recompute="none, full", microbatch_sizes="1,2")
+    lists = options(
+        tensor_parallel="1,2", recompute="none, full", microbatch_sizes="1,2"
+    )
     found = parse_request(json.loads(run("init", *lists).stdout))
     assert [p.variant for p in found.profiles] == [
         (1, "none"), (1, "full"), (2, "none"), (2, "full")
     ]  # fmt: skip
     for profile in found.profiles:
         shared, recompute = profile.variant
-        alone = options(tensor_parallel=shared, recompute=recompute, microbatch_sizes="1,2")
+        alone = options(
+            tensor_parallel=shared, recompute=recompute, microbatch_sizes="1,2"
+        )
         only = parse_request(json.loads(run("init", *alone).stdout))
         assert (only.model, only.variants) == (profile, ())
         assert only.model_copy(update={"model": found.model}) == found.model_copy(
@@ -204,13 +245,22 @@ def test_without_a_file_the_request_goes_to_stdout():
     ("fields", "words"),
     [
         ({"heads": 3}, "error: --heads: expected a divisor of hidden (10), got 3"),
-        ({"microbatch_sizes": "1,x"}, 'sizes: expected whole numbers with commas, got "1,x"'),
+        (
+            {"microbatch_sizes": "1,x"},
+            'sizes: expected whole numbers with commas, got "1,x"',
+        ),
         ({"microbatch_sizes": "1,0"}, "--microbatch-sizes[1]: "),
         ({"microbatch_sizes": "2,1"}, "expected ascending sizes, got 2, 1"),
         ({"flops": "nan"}, "--flops: "),
         ({"memory": "-1"}, "--memory: "),
-        ({"memory": "80gb"}, 'error: --memory: unknown unit "gb"; expected one of ns, us, ms'),
-        ({"memory": "80 ms"}, 'error: --memory: expected a number in B, got the text "80 ms"'),
+        (
+            {"memory": "80gb"},
+            'error: --memory: unknown unit "gb"; expected one of ns, us, ms',
+        ),
+        (
+            {"memory": "80 ms"},
+            'error: --memory: expected a number in B, got the text "80 ms"',
+        ),
         ({"bandwidth": "80GB"}, "error: --bandwidth: expected a number in B/s"),
         ({"recompute": "all"}, "--recompute: "),
         ({"recompute": "none,all"}, "--recompute: "),
@@ -218,7 +268,10 @@ def test_without_a_file_the_request_goes_to_stdout():
             {"tensor_parallel": "1,x"},
             '--tensor-parallel: expected whole numbers with commas, got "1',
         ),
-        ({"tensor_parallel": "1,3"}, "--tensor-parallel: expected a divisor of heads (2), got 3"),
+        (
+            {"tensor_parallel": "1,3"},
+            "--tensor-parallel: expected a divisor of heads (2), got 3",
+        ),
         ({"node_bandwidth": "0"}, "--node-bandwidth: "),
     ],
 )
@@ -244,5 +297,7 @@ def test_help_names_both_commands():
 
 def test_micro_batches_of_which_no_number_makes_the_batch_are_refused():
     assert sizes(microbatch_sizes=[3, 4]).microbatch_sizes == (3, 4)
-    with pytest.raises(InputError, match=r"divisor of batch_size \(8\) among them, got 3, 5"):
+    with pytest.raises(
+        InputError, match=r"divisor of batch_size \(8\) among them, got 3, 5"
+    ):
         sizes(microbatch_sizes=[3, 5])

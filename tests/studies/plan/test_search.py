@@ -39,21 +39,35 @@ def document(**parts: Any) -> dict[str, Any]:
             "microbatch_sizes": [1],
             "layers": [{"count": 4, "forward": 1, "backward": 2, "output_bytes": 1}],
         },
-        "cluster": {"devices_per_node": 4, "within_node": {"latency": 0.5, "bandwidth": 4}},
+        "cluster": {
+            "devices_per_node": 4,
+            "within_node": {"latency": 0.5, "bandwidth": 4},
+        },
         "goodput": {"init_batch_size": 4},
     }
     return base | parts
 
 
 def test_a_plan_by_hand() -> None:
-    layers = [{"count": 4, "forward": 1, "backward": 2, "output_bytes": 1, "parameter_bytes": 4}]
+    layers = [
+        {
+            "count": 4,
+            "forward": 1,
+            "backward": 2,
+            "output_bytes": 1,
+            "parameter_bytes": 4,
+        }
+    ]
     data = document(search={"pipeline_depths": [1, 2], "layer_splits": ["balanced"]})
     data["model"]["layers"] = layers
     found = planned(data)
     assert found.status is Status.OPTIMAL
     winner, loser = found.table
     # One micro-batch on each of four devices: 4 x 3, then 6 steps of 0.5 + 4 bytes / 4.
-    assert (winner.configuration.pipeline_depth, winner.configuration.replicas) == (1, 4)
+    assert (winner.configuration.pipeline_depth, winner.configuration.replicas) == (
+        1,
+        4,
+    )
     assert winner.step_time == Range(low=21, high=21)
     assert winner.goodput is not None
     assert winner.goodput.low == pytest.approx(4 / 21 * 1e6)
@@ -96,7 +110,9 @@ def check_against_truth(request: PlanRequest, found: Plan) -> None:
 def test_the_winner_is_the_best_of_all_schedules(split: str, seed: int) -> None:
     data = tiny_document(random.Random(seed))
     splits = data["search"]["layer_splits"]
-    data["search"]["layer_splits"] = [split if each == "balanced" else each for each in splits]
+    data["search"]["layer_splits"] = [
+        split if each == "balanced" else each for each in splits
+    ]
     check_against_truth(parse_request(data), planned(data))
 
 
@@ -160,13 +176,17 @@ def test_pruned_and_exhaustive_plans_agree(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", first(1, [3, 34]))
 @pytest.mark.parametrize("options", [{}, {"deterministic": False, "finalists": 0}])
-def test_equal_plans_are_equal_but_for_the_clock(options: dict[str, Any], seed: int) -> None:
+def test_equal_plans_are_equal_but_for_the_clock(
+    options: dict[str, Any], seed: int
+) -> None:
     one, other = (planned(reduced_document(seed), **options) for _ in (1, 2))
     assert without_clock(one) == without_clock(other)
 
 
 def without_clock(found: Plan) -> Plan:
-    result = found.result and found.result.model_copy(update={"wall_seconds": 0, "steps": ()})
+    result = found.result and found.result.model_copy(
+        update={"wall_seconds": 0, "steps": ()}
+    )
     return found.model_copy(update={"wall_seconds": 0, "result": result})
 
 
@@ -196,7 +216,9 @@ def test_no_finalists_no_exact_search(seed: int) -> None:
 
 
 def test_no_time_still_finds_a_schedule() -> None:
-    data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1]})
+    data = document(
+        model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1]}
+    )
     found = planned(data, time_limit=0, deterministic=False)
     assert found.winner is not None
     assert found.counts.exact_runs == 0
@@ -213,7 +235,9 @@ def test_a_gap_leaves_no_more_than_itself(gap: float, seed: int) -> None:
     assert close.goodput.low / (1 - gap) * NEARLY >= best.goodput.low
     assert close.goodput.high * NEARLY >= best.goodput.low
     for row in close.table:
-        beyond = row.goodput is not None and row.goodput.high > close.goodput.low * NEARLY
+        beyond = (
+            row.goodput is not None and row.goodput.high > close.goodput.low * NEARLY
+        )
         if beyond and row.verdict is Verdict.LOST:
             assert "within the gap" in row.reason
 
@@ -275,7 +299,10 @@ def steps_of(instance: PipelineInstance, names: list[str]) -> list[float]:
 def test_schedules_that_do_not_apply_are_no_measured_losers() -> None:
     data = document(
         cluster={"devices_per_node": 4, "within_node": {"bandwidth": 1}},
-        search={"placements": ["linear", "interleaved"], "schedules": ["interleaved-1f1b"]},
+        search={
+            "placements": ["linear", "interleaved"],
+            "schedules": ["interleaved-1f1b"],
+        },
     )
     data["model"]["layers"] = [{"count": 4, "forward": 1, "backward": 2}]
     found = planned(data)
@@ -289,7 +316,9 @@ def test_schedules_that_do_not_apply_are_no_measured_losers() -> None:
 
 
 def test_schedules_that_never_apply_leave_no_plan() -> None:
-    found = planned(document(search={"pipeline_depths": [2, 4], "schedules": ["zb-h1"]}))
+    found = planned(
+        document(search={"pipeline_depths": [2, 4], "schedules": ["zb-h1"]})
+    )
     assert found.status is Status.UNKNOWN
     assert {row.lost_by for row in found.table} == {Rule.NOT_APPLICABLE}
     assert all("zb-h1" in row.reason for row in found.table)
@@ -298,11 +327,17 @@ def test_schedules_that_never_apply_leave_no_plan() -> None:
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"finalists": -1}, "finalists: expected a number >= 0, got -1"),
     ({"time_limit": -1}, "time_limit: expected a number of seconds >= 0, got -1"),
-    ({"time_limit": float("nan")}, "time_limit: expected a number of seconds >= 0, got nan"),
+    (
+        {"time_limit": float("nan")},
+        "time_limit: expected a number of seconds >= 0, got nan",
+    ),
     ({"gap": 1}, "gap: expected a share from 0 to below 1, got 1"),
     ({"gap": float("nan")}, "gap: expected a share from 0 to below 1, got nan"),
     ({"workers": 0}, "workers: expected 1 to 1024, got 0"),
-    ({"workers": 2, "deterministic": True}, "workers: expected 1 with deterministic runs, got 2"),
+    (
+        {"workers": 2, "deterministic": True},
+        "workers: expected 1 with deterministic runs, got 2",
+    ),
     ({"seed": -1}, f"seed: expected 0 to {2**31 - 1}, got -1"),
 ]
 
@@ -360,13 +395,19 @@ def test_interrupts_of_heuristics_end_the_plan(
         return real(kind, heuristic, *rest, **named)
 
     monkeypatch.setattr(Kind, "run_heuristic", interrupted)
-    data = document(model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1], **search})
+    data = document(
+        model=UNEVEN, search={"pipeline_depths": [2, 3, 4], "replicas": [1], **search}
+    )
     found = planned(data, exhaustive=True)
     assert found.interrupted
     assert len(seen) == 2
     # Published orders that overfill memory are out before any of them is run.
     out_at_once = {Rule.ALLOWED} if search else set()
-    assert {row.lost_by for row in found.table} <= {None, Rule.LIMIT, Rule.BOUND} | out_at_once
+    assert {row.lost_by for row in found.table} <= {
+        None,
+        Rule.LIMIT,
+        Rule.BOUND,
+    } | out_at_once
 
 
 # Numbers
@@ -392,7 +433,9 @@ def test_tiny_and_huge_times(power: int) -> None:
     assert usual.goodput is not None
     assert other.goodput is not None
     assert other.goodput.low * 10.0**power == pytest.approx(usual.goodput.low, rel=1e-6)
-    chosen = [[row.configuration for row in found.table][:1] for found in (usual, other)]
+    chosen = [
+        [row.configuration for row in found.table][:1] for found in (usual, other)
+    ]
     assert chosen[0] == chosen[1]
 
 
@@ -410,7 +453,9 @@ def test_efficiency_never_grows_with_the_batch() -> None:
     search = {"pipeline_depths": [1], "batch_sizes": [4, 8, 16, 32, 64]}
     goodput = {"init_batch_size": 4, "grad": {"sqr": 0.01, "var": 0.5}}
     found = planned(document(goodput=goodput, search=search))
-    pairs = sorted((row.configuration.batch_size, row.efficiency or 0) for row in found.table)
+    pairs = sorted(
+        (row.configuration.batch_size, row.efficiency or 0) for row in found.table
+    )
     values = [value for _, value in pairs]
     assert values == sorted(values, reverse=True)
     assert values[0] == 1
@@ -440,8 +485,12 @@ def test_equals_that_cannot_be_scheduled_do_not_stand_against_the_winner() -> No
 
 
 def test_what_does_not_fit_is_proved_so_however_large_it_is() -> None:
-    data = document(search={"pipeline_depths": [2], "replicas": [1], "microbatches": [200_000]})
-    data["model"]["layers"] = [{"count": 3, "forward": 1, "backward": 2, "activation_bytes": 6}]
+    data = document(
+        search={"pipeline_depths": [2], "replicas": [1], "microbatches": [200_000]}
+    )
+    data["model"]["layers"] = [
+        {"count": 3, "forward": 1, "backward": 2, "activation_bytes": 6}
+    ]
     data["cluster"]["memory"] = 10
     assert planned(data).status is Status.INFEASIBLE
 
@@ -450,7 +499,10 @@ ODD: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"microbatches": [4, 2_000_000]}),
     ({"parameter_bytes": 1e15}, {"pipeline_depths": [2, 4], "replicas": [1, 2]}),
     ({"output_bytes": 1e15}, {"pipeline_depths": [1, 4]}),
-    ({"forward": 1.2345678, "parameter_bytes": 12345678901}, {"pipeline_depths": [1, 4]}),
+    (
+        {"forward": 1.2345678, "parameter_bytes": 12345678901},
+        {"pipeline_depths": [1, 4]},
+    ),
 ]
 """Too many ops; an all-reduce, a transfer out of range; times without a common tick."""
 

@@ -29,7 +29,9 @@ def space_of(**request: Any) -> ConfigurationSpace:
 
 
 def rows(space: ConfigurationSpace) -> list[tuple[Any, ...]]:
-    return [tuple(dict(configuration).values()) for configuration in space.configurations]
+    return [
+        tuple(dict(configuration).values()) for configuration in space.configurations
+    ]
 
 
 def plain_space(data: dict[str, Any]) -> tuple[set[tuple[Any, ...]], Counter[str]]:
@@ -50,7 +52,10 @@ def plain_space_of(
     per_node = cluster["devices_per_node"] // model.get("tensor_parallel", 1)
     devices = cluster["nodes"] * per_node
     layers = sum(layer.get("count", 1) for layer in model["layers"])
-    least, most = data["goodput"]["init_batch_size"], data["goodput"].get("max_batch_size", 10**9)
+    least, most = (
+        data["goodput"]["init_batch_size"],
+        data["goodput"].get("max_batch_size", 10**9),
+    )
     split = all("backward" not in layer for layer in model["layers"])
     depths = search.get("pipeline_depths") or [
         d for d in range(1, min(devices, layers) + 1) if devices % d == 0
@@ -77,10 +82,14 @@ def plain_space_of(
                     if depth * replicas > devices:
                         lost[DEVICES] += 1
                         continue
-                    orders = search.get("rank_orders", ["stages_first", "replicas_first"])
+                    orders = search.get(
+                        "rank_orders", ["stages_first", "replicas_first"]
+                    )
                     if depth == 1 or replicas == 1 or depth * replicas <= per_node:
                         orders = orders[:1]
-                    shapes |= {(depth, replicas, placement, chunks, order) for order in orders}
+                    shapes |= {
+                        (depth, replicas, placement, chunks, order) for order in orders
+                    }
     found = set()
     for depth, replicas, placement, chunks, order in shapes:
         for size in search.get("microbatch_sizes") or model["microbatch_sizes"]:
@@ -173,8 +182,12 @@ def test_defaults() -> None:
         (4, 2, "replicas_first"),
         (8, 1, "stages_first"),
     ]
-    found = [(c.pipeline_depth, c.replicas, c.rank_order.value) for c in space.configurations]
-    assert found == [shape for shape in shapes for size in (1, 2) if shape[1] * size <= 8]
+    found = [
+        (c.pipeline_depth, c.replicas, c.rank_order.value) for c in space.configurations
+    ]
+    assert found == [
+        shape for shape in shapes for size in (1, 2) if shape[1] * size <= 8
+    ]
     assert space.not_formed == {BATCH: 1}
     assert {c.batch_size for c in space.configurations} == {8}
     assert {(c.backward, c.layer_split, c.placement) for c in space.configurations} == {
@@ -183,7 +196,13 @@ def test_defaults() -> None:
 
 
 def test_depths_are_the_divisors_of_the_devices_as_far_as_there_are_layers() -> None:
-    for layers, devices, most in ((3, 8, 2), (4, 8, 4), (5, 8, 4), (100, 7, 7), (1, 8, 1)):
+    for layers, devices, most in (
+        (3, 8, 2),
+        (4, 8, 4),
+        (5, 8, 4),
+        (100, 7, 7),
+        (1, 8, 1),
+    ):
         data = document(layers, 1, devices)
         data["goodput"]["init_batch_size"] = 840
         found = enumerate_space(parse_request(data)).configurations
@@ -220,7 +239,9 @@ def test_repeated_entries_count_once() -> None:
 
 
 def test_the_order_is_that_of_the_lists() -> None:
-    space = space_of(pipeline_depths=[4, 2], microbatch_sizes=[2, 1], rank_orders=["stages_first"])
+    space = space_of(
+        pipeline_depths=[4, 2], microbatch_sizes=[2, 1], rank_orders=["stages_first"]
+    )
     order = [(c.pipeline_depth, c.microbatch_size) for c in space.configurations]
     assert order == [(4, 2), (4, 1), (2, 2), (2, 1)]
     assert space_of() == space_of()
@@ -231,7 +252,10 @@ EXCLUDED = [
     ({"microbatches": [1], "replicas": [1], "pipeline_depths": [1]}, f"{BELOW} (2x)"),
     ({"microbatches": [50], "pipeline_depths": [1]}, f"{ABOVE} (2x)"),
     ({"batch_sizes": [9], "pipeline_depths": [1]}, f"{BATCH} (2x)"),
-    ({"placements": ["vshape"], "pipeline_depths": [1]}, "vshape needs at least 2 devices (1x)"),
+    (
+        {"placements": ["vshape"], "pipeline_depths": [1]},
+        "vshape needs at least 2 devices (1x)",
+    ),
     (
         {"placements": ["wave"], "virtual_stages": [5], "pipeline_depths": [1, 2]},
         f"wave needs at least 2 devices (1x); {LAYERS} (1x)",
@@ -240,7 +264,9 @@ EXCLUDED = [
 
 
 @pytest.mark.parametrize(("search", "reasons"), EXCLUDED)
-def test_searches_that_exclude_everything_say_by_what(search: dict[str, Any], reasons: str) -> None:
+def test_searches_that_exclude_everything_say_by_what(
+    search: dict[str, Any], reasons: str
+) -> None:
     data = document(**search)
     data["goodput"]["max_batch_size"] = 100
     with pytest.raises(InputError) as caught:
@@ -262,7 +288,9 @@ def test_batches_beyond_all_reason_form_nothing() -> None:
         microbatches=[10**9, 8], pipeline_depths=[1], replicas=[8], microbatch_sizes=[1]
     )
     assert [c.batch_size for c in space.configurations] == [8 * 10**9, 64]
-    data = document(microbatches=[10**9, 8], pipeline_depths=[1], microbatch_sizes=[126])
+    data = document(
+        microbatches=[10**9, 8], pipeline_depths=[1], microbatch_sizes=[126]
+    )
     data["model"]["microbatch_sizes"] = [1]
     space = enumerate_space(parse_request(data))
     assert [c.batch_size for c in space.configurations] == [8 * 8 * 126]
@@ -270,10 +298,14 @@ def test_batches_beyond_all_reason_form_nothing() -> None:
 
 
 def test_groups_use_no_more_devices_than_there_are() -> None:
-    data = document(8, 2, 4, pipeline_depths=[1, 2, 8], replicas=[1, 2, 4], microbatches=[8])
+    data = document(
+        8, 2, 4, pipeline_depths=[1, 2, 8], replicas=[1, 2, 4], microbatches=[8]
+    )
     data["variants"] = [data["model"] | {"tensor_parallel": size} for size in (2, 4)]
     space = enumerate_space(parse_request(data))
-    used = {(c.tensor_parallel, c.pipeline_depth, c.replicas) for c in space.configurations}
+    used = {
+        (c.tensor_parallel, c.pipeline_depth, c.replicas) for c in space.configurations
+    }
     every = [(t, p, d) for t in (1, 2, 4) for p in (1, 2, 8) for d in (1, 2, 4)]
     assert used == {(t, p, d) for t, p, d in every if t * p * d <= 8}
     assert space.not_formed[DEVICES] == len(every) - len(used)
@@ -282,13 +314,20 @@ def test_groups_use_no_more_devices_than_there_are() -> None:
 def test_ranks_of_groups_are_neighbours_on_smaller_nodes() -> None:
     data = document(8, 2, 4, pipeline_depths=[2], replicas=[2], batch_sizes=[8])
     data["variants"] = [data["model"] | {"tensor_parallel": 2}]
-    orders = Counter(c.tensor_parallel for c in enumerate_space(parse_request(data)).configurations)
-    assert orders == {1: 2, 2: 4}  # of two sizes; four devices are a node, four groups are two
+    orders = Counter(
+        c.tensor_parallel for c in enumerate_space(parse_request(data)).configurations
+    )
+    assert orders == {
+        1: 2,
+        2: 4,
+    }  # of two sizes; four devices are a node, four groups are two
 
 
 def test_sizes_that_a_variant_lacks_form_nothing() -> None:
     data = document(8, 1, 2, pipeline_depths=[1], replicas=[1], batch_sizes=[8])
-    measured = data["model"] | {"layers": [{"count": 8, "forward": [1], "backward": [2]}]}
+    measured = data["model"] | {
+        "layers": [{"count": 8, "forward": [1], "backward": [2]}]
+    }
     data["variants"] = [measured | {"microbatch_sizes": [4], "recompute": "full"}]
     data["search"]["microbatch_sizes"] = [2, 4]
     space = enumerate_space(parse_request(data))
@@ -298,7 +337,9 @@ def test_sizes_that_a_variant_lacks_form_nothing() -> None:
 
 
 def test_batches_match_their_parts() -> None:
-    data = document(10, 3, 3, microbatches=[1, 3, 8], replicas=[1, 2, 4], microbatch_sizes=[3, 1])
+    data = document(
+        10, 3, 3, microbatches=[1, 3, 8], replicas=[1, 2, 4], microbatch_sizes=[3, 1]
+    )
     for c in enumerate_space(parse_request(copy.deepcopy(data))).configurations:
         assert isinstance(c, Configuration)
         assert c.batch_size == c.replicas * c.microbatch_size * c.microbatches >= 8

@@ -44,7 +44,9 @@ def interleaved(devices: int, chunks: int) -> Boundaries:
 
 def wave(devices: int, chunks: int) -> Boundaries:
     down = tuple(range(devices))
-    return tuple(d for chunk in range(chunks) for d in (down[::-1] if chunk % 2 else down))
+    return tuple(
+        d for chunk in range(chunks) for d in (down[::-1] if chunk % 2 else down)
+    )
 
 
 TRANSFORMER = (3, *(10,) * 48, 17)
@@ -55,7 +57,9 @@ def all_splits(layers: int, stages: int) -> list[Boundaries]:
     return [(0, *places, layers) for places in inner]
 
 
-def figures(problem: SplitProblem, boundaries: Boundaries) -> tuple[int, int, int] | None:
+def figures(
+    problem: SplitProblem, boundaries: Boundaries
+) -> tuple[int, int, int] | None:
     """Slowest device, slowest stage, sum of squares; None where a device is too small."""
     work, stages = [0] * problem.num_devices, []
     moments = [[0] * problem.num_devices for _ in problem.in_flight]
@@ -65,7 +69,9 @@ def figures(problem: SplitProblem, boundaries: Boundaries) -> tuple[int, int, in
         work[device] += stages[-1]
         for layer in layers:
             for counts, held in zip(problem.in_flight, moments, strict=True):
-                held[device] += problem.static[layer] + counts[stage] * problem.activation[layer]
+                held[device] += (
+                    problem.static[layer] + counts[stage] * problem.activation[layer]
+                )
     held = [max(amounts) for amounts in zip(*moments, strict=True)]
     room = problem.capacity or held
     if any(needed > most for needed, most in zip(held, room, strict=True)):
@@ -76,7 +82,9 @@ def figures(problem: SplitProblem, boundaries: Boundaries) -> tuple[int, int, in
 def brute_force(problem: SplitProblem) -> tuple[int, int, int] | None:
     if problem.num_layers < problem.num_stages:
         return None
-    every = (figures(problem, b) for b in all_splits(problem.num_layers, problem.num_stages))
+    every = (
+        figures(problem, b) for b in all_splits(problem.num_layers, problem.num_stages)
+    )
     return min((found for found in every if found), default=None)
 
 
@@ -131,9 +139,13 @@ def test_shared_devices_are_optimal(seed: int) -> None:
 
 
 def test_random_problems_cover_every_outcome() -> None:
-    problems = [random_problem(1000 * s + i, shared=True) for s in range(12) for i in range(12)]
+    problems = [
+        random_problem(1000 * s + i, shared=True) for s in range(12) for i in range(12)
+    ]
     misfits = [
-        p for p in problems if p.num_layers >= p.num_stages and p.capacity and not brute_force(p)
+        p
+        for p in problems
+        if p.num_layers >= p.num_stages and p.capacity and not brute_force(p)
     ]
     shared = [p for p in problems if not p.has_one_stage_per_device and brute_force(p)]
     assert len(misfits) > 10
@@ -182,7 +194,8 @@ def test_every_amount_may_be_huge(seed: int, shared: bool) -> None:
         times=tuple(time * factor for time in small.times),
         static=tuple(amount * (10**11 + 3) for amount in small.static),
         activation=tuple(amount * (10**11 + 3) for amount in small.activation),
-        capacity=small.capacity and tuple(room * (10**11 + 3) for room in small.capacity),
+        capacity=small.capacity
+        and tuple(room * (10**11 + 3) for room in small.capacity),
     )
     expected = objectives(best_split(small))
     found = objectives(best_split(large))
@@ -201,9 +214,14 @@ def test_times_too_long_for_the_search_are_refused() -> None:
         capacity=(65, 150, 95),
         in_flight=((0, 1, 1, 2, 2),),
     )
-    with pytest.raises(InputError, match="at most 2147483648 ticks in total where devices hold"):
+    with pytest.raises(
+        InputError, match="at most 2147483648 ticks in total where devices hold"
+    ):
         best_split(wrong)
-    assert objectives(best_split(replace(wrong, times=(2, 19, 19, 19, 19, 5, 5)))) == (40, 40)
+    assert objectives(best_split(replace(wrong, times=(2, 19, 19, 19, 19, 5, 5)))) == (
+        40,
+        40,
+    )
 
 
 @pytest.mark.parametrize("devices", [2, 5, 7, 12, 16])
@@ -229,7 +247,9 @@ def test_transformer_on_two_interleaved_devices() -> None:
 
 def test_memory_moves_the_boundaries() -> None:
     """Early stages hold more micro-batches, so they get fewer layers than speed asks for."""
-    free = problem_of((10,) * 12, range(4), activation=(1,) * 12, in_flight=((4, 3, 2, 1),))
+    free = problem_of(
+        (10,) * 12, range(4), activation=(1,) * 12, in_flight=((4, 3, 2, 1),)
+    )
     tight = replace(free, capacity=(8,) * 4)
     assert best_split(free) == Split((0, 3, 6, 9, 12), 30, 30, proved=True)
     assert best_split(tight) == Split((0, 2, 4, 8, 12), 40, 40, proved=True)
@@ -274,7 +294,9 @@ def test_many_layers_and_stages(layers: int) -> None:
     assert split is not None
     assert split.proved
     assert (
-        slowest_device_bound(problem) <= split.slowest_device <= 2 * slowest_device_bound(problem)
+        slowest_device_bound(problem)
+        <= split.slowest_device
+        <= 2 * slowest_device_bound(problem)
     )
 
 
@@ -306,9 +328,13 @@ def test_nearly_equal_layers_are_counted_out_first() -> None:
 
 
 def test_undecided_is_neither_a_split_nor_none() -> None:
-    problem = problem_of((1,) * 8, (0, 1, 0, 1), static=(2, 5, 2, 6, 1, 3, 6, 4), capacity=(15, 14))
+    problem = problem_of(
+        (1,) * 8, (0, 1, 0, 1), static=(2, 5, 2, 6, 1, 3, 6, 4), capacity=(15, 14)
+    )
     assert best_split(problem) is not None
-    with pytest.raises(SplitUndecidedError, match="nor proved impossible, within 0 determ"):
+    with pytest.raises(
+        SplitUndecidedError, match="nor proved impossible, within 0 determ"
+    ):
         best_split(problem, SplitParams(seconds=0))
     assert issubclass(SplitUndecidedError, PpsolveError)
 
@@ -323,7 +349,10 @@ WRONG = [
         {"times": (SplitParams.most_ticks, 1, 0)},
         "times: expected at most .* ticks .*; use a coarser tick",
     ),
-    ({"activation": (SplitParams.most_bytes, 0, 1)}, "activation: expected at most .* bytes"),
+    (
+        {"activation": (SplitParams.most_bytes, 0, 1)},
+        "activation: expected at most .* bytes",
+    ),
 ]
 
 

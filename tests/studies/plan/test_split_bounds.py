@@ -41,7 +41,9 @@ def test_no_schedule_of_any_split_is_below_the_bound(seed: int) -> None:
                 steps[split] = ticks * problem.scale.tick / tick
         if steps:
             assert bounds.bound <= min(steps.values())
-            for limit in {int(step) + more for step in steps.values() for more in (0, 1)}:
+            for limit in {
+                int(step) + more for step in steps.values() for more in (0, 1)
+            }:
                 better = {split for split, step in steps.items() if step < limit}
                 assert better <= set(bounds.below(limit) or ())
 
@@ -77,7 +79,9 @@ def test_no_quick_schedule_is_below_the_bound(
 def test_the_bound_of_linear_stages_is_that_of_the_best_split() -> None:
     # Without transfers, tables know all that a stage takes.
     rng = random.Random(5)
-    layers = [{"forward": rng.randint(1, 9), "backward": rng.randint(1, 9)} for _ in range(9)]
+    layers = [
+        {"forward": rng.randint(1, 9), "backward": rng.randint(1, 9)} for _ in range(9)
+    ]
     data = document(pipeline_depths=[4], replicas=[1], microbatches=[8])
     data["model"]["layers"] = layers
     for link in ("within_node", "between_nodes"):
@@ -92,13 +96,21 @@ def test_the_bound_of_linear_stages_is_that_of_the_best_split() -> None:
         least = min(every.values())
         assert bounds.bound == least
         assert bounds.below(least) == []
-        assert set(bounds.below(least + 1) or ()) == {s for s, b in every.items() if b == least}
-        assert len(bounds.below(2**60) or ()) == len(every) == len(list(combinations(range(8), 3)))
+        assert set(bounds.below(least + 1) or ()) == {
+            s for s, b in every.items() if b == least
+        }
+        assert (
+            len(bounds.below(2**60) or ())
+            == len(every)
+            == len(list(combinations(range(8), 3)))
+        )
 
 
 def test_lists_and_tables_have_an_end() -> None:
     search = {"pipeline_depths": [4], "replicas": [1], "microbatch_sizes": [1]}
-    ((request, chosen),) = configurations(document(rank_orders=["stages_first"], **search))
+    ((request, chosen),) = configurations(
+        document(rank_orders=["stages_first"], **search)
+    )
     builder = PipelineBuilder(request)
     assert len(SplitBounds(builder, chosen).below(2**60) or ()) == 35
     assert SplitBounds(builder, chosen, SplitEffort(most=34)).below(2**60) is None

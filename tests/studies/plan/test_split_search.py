@@ -49,11 +49,16 @@ def test_another_split_is_better_than_the_balanced_one() -> None:
     # Work of 8, 7, 9 and 5. Balanced, the last of three devices works for 9 + 5 on each of four
     # micro-batches, after forwards of 3 + 3 and before backwards of 5 + 4: 71. With 8 + 7 on the
     # first device that works for 60 and waits for nothing.
-    layers = [{"forward": f, "backward": b} for f, b in ((3, 5), (3, 4), (3, 6), (1, 4))]
+    layers = [
+        {"forward": f, "backward": b} for f, b in ((3, 5), (3, 4), (3, 6), (1, 4))
+    ]
     data = small(model={"microbatch_sizes": [1], "layers": layers})
     data["cluster"]["within_node"] = {"bandwidth": 1}
     search = {"pipeline_depths": [3], "replicas": [1], "microbatches": [4]}
-    for split, step, stages in (("balanced", 71, (1, 1, 2)), ("searched", 60, (2, 1, 1))):
+    for split, step, stages in (
+        ("balanced", 71, (1, 1, 2)),
+        ("searched", 60, (2, 1, 1)),
+    ):
         found = planned(data | {"search": search | {"layer_splits": [split]}})
         assert found.status is Status.OPTIMAL
         assert found.winner is not None
@@ -65,7 +70,11 @@ def test_another_split_is_better_than_the_balanced_one() -> None:
 @pytest.mark.slow
 def test_too_many_splits_are_left_open_and_said_to_be() -> None:
     layers = [{"count": 18, "forward": 1, "backward": 2, "output_bytes": 1}]
-    search = {"pipeline_depths": [4], "placements": ["interleaved"], "virtual_stages": [3]}
+    search = {
+        "pipeline_depths": [4],
+        "placements": ["interleaved"],
+        "virtual_stages": [3],
+    }
     data = small(
         model={"microbatch_sizes": [1], "layers": layers},
         search=search | {"replicas": [1], "microbatches": [4]},
@@ -77,4 +86,6 @@ def test_too_many_splits_are_left_open_and_said_to_be() -> None:
     assert found.winner.split_proved is False
     most = found.goodput.high / found.goodput.low - 1
     assert 0 < most < 0.2
-    assert found.winner.reason.startswith("proved for the splits found; other splits, of 1 config")
+    assert found.winner.reason.startswith(
+        "proved for the splits found; other splits, of 1 config"
+    )

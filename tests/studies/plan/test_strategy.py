@@ -78,7 +78,9 @@ SEEDS = first(3, range(12))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_longer_plan_does_what_a_shorter_one_did_and_is_never_worse(seed: int) -> None:
+def test_a_longer_plan_does_what_a_shorter_one_did_and_is_never_worse(
+    seed: int,
+) -> None:
     data = reduced_document(seed)
     whole = searched(data)
     best = 0.0
@@ -91,11 +93,15 @@ def test_a_longer_plan_does_what_a_shorter_one_did_and_is_never_worse(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_configuration_has_a_quick_schedule_before_any_is_refined(seed: int) -> None:
+def test_every_configuration_has_a_quick_schedule_before_any_is_refined(
+    seed: int,
+) -> None:
     search = searched(reduced_document(seed))
     steps = [step for step, _ in search.log]
     scheduled = [place for place, step in enumerate(steps) if step == "schedule"]
-    refined = [place for place, step in enumerate(steps) if step in {"SHAPED", "MEASURED"}]
+    refined = [
+        place for place, step in enumerate(steps) if step in {"SHAPED", "MEASURED"}
+    ]
     assert not refined or max(scheduled) < min(refined)
 
 
@@ -109,7 +115,9 @@ class Ordered(PlanSearch):
         if self.is_beaten(candidate):
             self.beaten += 1
             open_ones = (c for c in self.candidates if c.ruled_out is None)
-            self.missed += sum(not self.is_tried(c) and not self.is_beaten(c) for c in open_ones)
+            self.missed += sum(
+                not self.is_tried(c) and not self.is_beaten(c) for c in open_ones
+            )
         super().schedule(candidate)
 
 
@@ -159,7 +167,12 @@ def crowded_document() -> dict[str, Any]:
     """Return a request whose devices hold two micro-batches, where gpipe holds all of them."""
     layer = {"count": 4, "forward": 1, "backward": 2, "activation_bytes": 1}
     link = {"bandwidth": 1}
-    cluster = {"nodes": 2, "devices_per_node": 2, "within_node": link, "between_nodes": link}
+    cluster = {
+        "nodes": 2,
+        "devices_per_node": 2,
+        "within_node": link,
+        "between_nodes": link,
+    }
     return {
         "model": {"microbatch_sizes": [1], "layers": [layer]},
         "cluster": {**cluster, "memory": 4},

@@ -37,7 +37,9 @@ def alone(data: dict[str, Any], number: int) -> dict[str, Any]:
     model = dict([data["model"], *data["variants"]][number])
     shared = model.pop("tensor_parallel", 1)
     model.pop("recompute", None)
-    cluster = data["cluster"] | {"devices_per_node": data["cluster"]["devices_per_node"] // shared}
+    cluster = data["cluster"] | {
+        "devices_per_node": data["cluster"]["devices_per_node"] // shared
+    }
     return data | {"model": model, "cluster": cluster, "variants": []}
 
 
@@ -46,7 +48,9 @@ def test_the_answer_is_the_best_of_the_separate_requests(seed: int) -> None:
     data = varied(seed)
     found = planned(data, finalists=60)
     each = [planned(alone(data, number), finalists=60) for number in range(4)]
-    ranked = [(-one.goodput.low, number) for number, one in enumerate(each) if one.goodput]
+    ranked = [
+        (-one.goodput.low, number) for number, one in enumerate(each) if one.goodput
+    ]
     reached, number = min(ranked)
     assert found.counts.enumerated == sum(one.counts.enumerated for one in each)
     assert found.counts.undecided == 0
@@ -55,7 +59,10 @@ def test_the_answer_is_the_best_of_the_separate_requests(seed: int) -> None:
     assert found.goodput.low == -reached
     best, profile = each[number].winner, parse_request(data).profiles[number]
     assert best is not None
-    variant = {"tensor_parallel": profile.tensor_parallel, "recompute": profile.recompute}
+    variant = {
+        "tensor_parallel": profile.tensor_parallel,
+        "recompute": profile.recompute,
+    }
     assert best.configuration.model_copy(update=variant) == found.winner.configuration
     assert best.layers_per_stage == found.winner.layers_per_stage
 
@@ -95,27 +102,43 @@ def test_recomputation_wins_where_nothing_else_fits() -> None:
     assert "tp1 full" in found.instance.name
     kept = [row for row in found.table if row.configuration.recompute == "none"]
     assert {row.lost_by for row in kept} == {Rule.MEMORY}
-    assert all("recomputation" in row.memory.may_help for row in kept if row.memory is not None)
+    assert all(
+        "recomputation" in row.memory.may_help for row in kept if row.memory is not None
+    )
 
 
 @pytest.mark.parametrize(
     ("variant", "words"),
     [
-        ({"tensor_parallel": 3}, "variants[0].tensor_parallel: expected a divisor of cluster.dev"),
-        ({}, 'variants[0]: expected a "tensor_parallel" or "recompute" that no profile before it'),
+        (
+            {"tensor_parallel": 3},
+            "variants[0].tensor_parallel: expected a divisor of cluster.dev",
+        ),
+        (
+            {},
+            'variants[0]: expected a "tensor_parallel" or "recompute" that no profile before it',
+        ),
         ({"recompute": "some"}, "variants[0].recompute: "),
         (
-            {"recompute": "full", "layers": [{"count": 7, "forward": 1, "backward": 2}]},
+            {
+                "recompute": "full",
+                "layers": [{"count": 7, "forward": 1, "backward": 2}],
+            },
             "variants[0].layers: expected the 8 layers of the model, got 7",
         ),
-        ({"recompute": "full", "microbatch_sizes": [2, 1]}, "variants[0].microbatch_sizes: exp"),
+        (
+            {"recompute": "full", "microbatch_sizes": [2, 1]},
+            "variants[0].microbatch_sizes: exp",
+        ),
         (
             {"recompute": "full", "layers": [{"forward": [1], "backward": 2}]},
             "variants[0].layers[0].forward: expected 2 numbers, one per micro-batch size, got 1",
         ),
     ],
 )
-def test_variants_that_are_none_are_refused(variant: dict[str, Any], words: str) -> None:
+def test_variants_that_are_none_are_refused(
+    variant: dict[str, Any], words: str
+) -> None:
     data = document()
     data["variants"] = [data["model"] | variant]
     with pytest.raises(InputError) as caught:
@@ -128,7 +151,9 @@ def test_the_model_may_need_groups_of_devices_too() -> None:
     data["model"]["tensor_parallel"] = 4
     with pytest.raises(InputError) as caught:
         parse_request(data)
-    assert "search.pipeline_depths[0]: expected at most 2 (2 devices" in str(caught.value)
+    assert "search.pipeline_depths[0]: expected at most 2 (2 devices" in str(
+        caught.value
+    )
     data["search"] = {"pipeline_depths": [2], "batch_sizes": [8]}
     found = planned(data)
     assert {row.configuration.replicas for row in found.table} == {1}

@@ -13,7 +13,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tests.studies.traces import cases
-from tests.studies.traces.cases import annotation, megatron, profile, rank_events, rows, table
+from tests.studies.traces.cases import (
+    annotation,
+    megatron,
+    profile,
+    rank_events,
+    rows,
+    table,
+)
 
 Maker = Callable[[Path], list[Path]]
 CASES: dict[str, tuple[Maker, tuple[str, ...]]] = {}
@@ -30,7 +37,9 @@ def case(*words: str) -> Callable[[Maker], Maker]:
 
 
 # Tables: one row is spoilt.
-def spoilt(name: str, words: tuple[str, ...], *changes: tuple[int, dict[str, Any]]) -> None:
+def spoilt(
+    name: str, words: tuple[str, ...], *changes: tuple[int, dict[str, Any]]
+) -> None:
     def maker(folder: Path) -> list[Path]:
         given = rows()
         for at, change in changes:
@@ -43,11 +52,17 @@ def spoilt(name: str, words: tuple[str, ...], *changes: tuple[int, dict[str, Any
 spoilt("negative_duration", ("F1.0", "before its start"), (2, {"end_us": 5}))
 spoilt("negative_stage", ("expected a stage from 0",), (2, {"stage": -1}))
 spoilt("huge_stage", ("expected a stage from 0",), (2, {"stage": 10**9}))
-spoilt("negative_microbatch", ("expected a microbatch from 0",), (2, {"microbatch": -3}))
+spoilt(
+    "negative_microbatch", ("expected a microbatch from 0",), (2, {"microbatch": -3})
+)
 spoilt("negative_replica", ("expected a replica from 0",), (2, {"replica": -1}))
 spoilt("nan_in_a_table", ("line 3.start_us", "finite"), (2, {"start_us": float("nan")}))
-spoilt("infinity_in_a_table", ("line 3.end_us", "finite"), (2, {"end_us": float("inf")}))
-spoilt("text_for_a_time", ("line 3.end_us", "expected a number"), (2, {"end_us": "soon"}))
+spoilt(
+    "infinity_in_a_table", ("line 3.end_us", "finite"), (2, {"end_us": float("inf")})
+)
+spoilt(
+    "text_for_a_time", ("line 3.end_us", "expected a number"), (2, {"end_us": "soon"})
+)
 spoilt("fraction_of_a_stage", ("line 3.stage", "whole number"), (2, {"stage": 0.5}))
 spoilt("time_out_of_range", ("line 3.end_us",), (2, {"end_us": 1e18}))
 spoilt("unknown_kind", ("line 3.kind", "expected one of F"), (2, {"kind": "FORWARD"}))
@@ -55,16 +70,27 @@ spoilt("unknown_column", ("line 3.color", "unknown column"), (2, {"color": 1}))
 spoilt("no_stage", ("line 3.stage", "required"), (2, {"stage": None}))
 spoilt("two_units", ("line 3.start_ms", "unknown column"), (2, {"start_ms": 1}))
 spoilt("duplicated_microbatch", ("F0.0", "twice"), (1, {"microbatch": 0}))
-spoilt("overlapping_ops", ("F0.1", "one op at a time"), (1, {"start_us": 5, "end_us": 15}))
+spoilt(
+    "overlapping_ops", ("F0.1", "one op at a time"), (1, {"start_us": 5, "end_us": 15})
+)
 spoilt(
     "clock_jump",
     ("F1.0", "before F0.0 ends"),
     *((at, {"start_us": start, "end_us": end}) for at, start, end in ((2, -90, -80),)),
 )
 spoilt("backward_before_forward", ("B0.1",), (7, {"start_us": -40, "end_us": -20}))
-spoilt("split_and_fused", ("B1.0", "expected one form"), (6, {"kind": "I"}), (7, {"kind": "W"}))
+spoilt(
+    "split_and_fused",
+    ("B1.0", "expected one form"),
+    (6, {"kind": "I"}),
+    (7, {"kind": "W"}),
+)
 spoilt("stage_on_two_devices", ("one device per stage",), (2, {"device": 0}))
-spoilt("a_device_without_ops", ("device 1 has no op",), *((i, {"device": 2}) for i in (2, 3, 4, 5)))
+spoilt(
+    "a_device_without_ops",
+    ("device 1 has no op",),
+    *((i, {"device": 2}) for i in (2, 3, 4, 5)),
+)
 spoilt("op_of_centuries", ("longer than 31 years",), (7, {"end_us": 2e15}))
 
 
@@ -95,7 +121,9 @@ def missing_stage(folder: Path) -> list[Path]:
 
 @case("t.jsonl", "micro-batch 0 has no op")
 def missing_microbatch(folder: Path) -> list[Path]:
-    return [table(folder / "t.jsonl", [row for row in rows() if row["microbatch"] == 1])]
+    return [
+        table(folder / "t.jsonl", [row for row in rows() if row["microbatch"] == 1])
+    ]
 
 
 @case("t.jsonl", "expected ops of a pipeline")
@@ -130,7 +158,9 @@ def line_of_a_list(folder: Path) -> list[Path]:
 
 @case("t.csv", "UTF-8")
 def not_utf8(folder: Path) -> list[Path]:
-    (folder / "t.csv").write_bytes(b"stage,kind,microbatch,start_us,end_us\n0,F,0,\xff,1\n")
+    (folder / "t.csv").write_bytes(
+        b"stage,kind,microbatch,start_us,end_us\n0,F,0,\xff,1\n"
+    )
     return [folder / "t.csv"]
 
 
@@ -176,12 +206,17 @@ def same_file_twice(folder: Path) -> list[Path]:
 
 @case("expected files of one run")
 def formats_mixed(folder: Path) -> list[Path]:
-    return [table(folder / "t.jsonl", rows()), profile(folder / "r.json", 0, rank_events(0))]
+    return [
+        table(folder / "t.jsonl", rows()),
+        profile(folder / "r.json", 0, rank_events(0)),
+    ]
 
 
 # Profiler traces.
 def profiles(folder: Path, *events: list[dict[str, Any]], **header: Any) -> list[Path]:
-    return [profile(folder / f"r{n}.json", n, one, **header) for n, one in enumerate(events)]
+    return [
+        profile(folder / f"r{n}.json", n, one, **header) for n, one in enumerate(events)
+    ]
 
 
 @case("r0.json.gz", "cut off")
@@ -199,7 +234,9 @@ def gzip_of_a_few_bytes(folder: Path) -> list[Path]:
 
 @case("r0.json.gz", "damaged")
 def damaged_gzip(folder: Path) -> list[Path]:
-    path = profile(folder / "r0.json.gz", 0, [annotation(f"x{n}", n, n) for n in range(20_000)])
+    path = profile(
+        folder / "r0.json.gz", 0, [annotation(f"x{n}", n, n) for n in range(20_000)]
+    )
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
     path.write_bytes(bytes(data))
@@ -228,7 +265,12 @@ def last_rank_missing(folder: Path) -> list[Path]:
 def one_of_three_ranks_missing(folder: Path) -> list[Path]:
     info = {"world_size": 3}
     return [
-        profile(folder / f"r{n}.json", n, rank_events(n), distributedInfo={"rank": n, **info})
+        profile(
+            folder / f"r{n}.json",
+            n,
+            rank_events(n),
+            distributedInfo={"rank": n, **info},
+        )
         for n in (0, 1)
     ]
 
@@ -295,7 +337,9 @@ def no_start(folder: Path) -> list[Path]:
 
 @case("r0.json", "after event 1", "NaN")
 def nan_in_a_profile(folder: Path) -> list[Path]:
-    return profiles(folder, [annotation("a", 0, 1), annotation("PP:0F0", float("nan"), 1)])
+    return profiles(
+        folder, [annotation("a", 0, 1), annotation("PP:0F0", float("nan"), 1)]
+    )
 
 
 @case("r0.json", "overlapped")
@@ -389,7 +433,9 @@ def straggler(folder: Path, **change: Any) -> list[Path]:
         "step": np.full(len(plan), 3),
         "optype": [names[row[0]] for row in plan],
         "start_ts": np.array([row[3] for row in plan], np.float32),
-        "duration": np.array([cases.F if row[0] == "F" else cases.B for row in plan], np.float32),
+        "duration": np.array(
+            [cases.F if row[0] == "F" else cases.B for row in plan], np.float32
+        ),
         "mb_id": np.array([row[2] for row in plan], np.int8),
         "mc": np.zeros(len(plan), np.int8),
     }

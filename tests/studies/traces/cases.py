@@ -30,7 +30,9 @@ PLAN = [
 SPAN = 90
 
 
-def rows(plan: list[tuple[str, int, int, float]] = PLAN, **fields: Any) -> list[dict[str, Any]]:
+def rows(
+    plan: list[tuple[str, int, int, float]] = PLAN, **fields: Any
+) -> list[dict[str, Any]]:
     """Return rows of a table of ops, in microseconds."""
     return [
         {
@@ -70,7 +72,13 @@ def trace(plan: list[tuple[str, int, int, float]] = PLAN, **fields: Any) -> Trac
 
 
 def annotation(name: str, start: float, length: float, **fields: Any) -> dict[str, Any]:
-    event = {"ph": "X", "cat": "user_annotation", "name": name, "ts": start, "dur": length}
+    event = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": name,
+        "ts": start,
+        "dur": length,
+    }
     return {**event, "pid": 1, "tid": 1, **fields}
 
 
@@ -109,7 +117,9 @@ def megatron(
     for rank in (0, 1):
         lists: dict[str, Any] = {"total": 0.1, "memory": 1.0}
         for kind, prefix in (("F", "fwd"), ("B", "bwd")):
-            starts = sorted(row[3] - 1000 * rank for row in plan if row[:2] == (kind, rank))
+            starts = sorted(
+                row[3] - 1000 * rank for row in plan if row[:2] == (kind, rank)
+            )
             length = F if kind == "F" else B
             lists[f"{prefix}_start"] = [start / 1000 for start in starts]
             lists[f"{prefix}_end"] = [(start + length) / 1000 for start in starts]
@@ -126,5 +136,7 @@ def order_of(recorded: Recorded) -> list[str]:
     for stage in range(recorded.instance.num_stages):
         rows = np.flatnonzero(part.stage == stage)
         rows = rows[np.lexsort((part.end[rows], part.start[rows]))]
-        texts.append(" ".join(f"{KINDS[part.kind[r]]}{part.microbatch[r]}" for r in rows))
+        texts.append(
+            " ".join(f"{KINDS[part.kind[r]]}{part.microbatch[r]}" for r in rows)
+        )
     return texts

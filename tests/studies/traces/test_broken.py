@@ -22,7 +22,9 @@ def test_there_are_sixty_kinds():
 def test_broken_trace(tmp_path, name):
     maker, words = CASES[name]
     files = [str(path) for path in maker(tmp_path)]
-    done = CliRunner().invoke(build(), ["convert", "trace", *files, "-o", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        build(), ["convert", "trace", *files, "-o", str(tmp_path / "out")]
+    )
     assert done.exit_code == 2, done.output
     lines = done.stderr.splitlines()
     assert len(lines) == 1

@@ -28,7 +28,11 @@ def times(change: str) -> dict[str, list[float]]:
         ("relieve slow device", {"forward": [15, 15], "backward": [30, 30]}),
         (
             "split-backward",
-            {"forward": [10, 20], "backward_input": [10, 20], "backward_weight": [10, 20]},
+            {
+                "forward": [10, 20],
+                "backward_input": [10, 20],
+                "backward_weight": [10, 20],
+            },
         ),
         ("more-chunks", {"forward": [5, 10, 5, 10], "backward": [10, 20, 10, 20]}),
     ],

@@ -25,7 +25,12 @@ from ppsolve.solver.studies.traces.diagnosis.diagnose import (
     diagnose,
     recorded_variant,
 )
-from ppsolve.solver.studies.traces.diagnosis.steps import Searches, Variant, held_by, steps_of
+from ppsolve.solver.studies.traces.diagnosis.steps import (
+    Searches,
+    Variant,
+    held_by,
+    steps_of,
+)
 from ppsolve.solver.studies.traces.diagnosis.verdict import Help
 from ppsolve.solver.studies.traces.replay import least_span
 from tests.marks import first
@@ -110,7 +115,9 @@ def test_a_bubble_of_equal_ops_is_fill_and_drain():
 
 
 def test_a_late_start_is_unexplained():
-    late = [(*row[:3], row[3] + (5 if row == cases.PLAN[-1] else 0)) for row in cases.PLAN]
+    late = [
+        (*row[:3], row[3] + (5 if row == cases.PLAN[-1] else 0)) for row in cases.PLAN
+    ]
     bubble = diagnose(cases.trace(late), 0.0).bubble
     assert bubble["unexplained"] + bubble["transfers"] == 5 * US
     assert sum(bubble.values()) == 35 * US
@@ -134,7 +141,12 @@ def jittery(seed: int) -> Trace:
     done: dict[tuple[str, int, int], float] = {}
     free = [0.0] * stages
     ops = []
-    left = [(kind, s, m) for kind in "FB" for s in range(stages) for m in range(microbatches)]
+    left = [
+        (kind, s, m)
+        for kind in "FB"
+        for s in range(stages)
+        for m in range(microbatches)
+    ]
     while left:
         ready = [op for op in left if all(key in done for key in needs(op, stages))]
         kind, stage, number = op = ready[int(random.integers(len(ready)))]
@@ -151,7 +163,10 @@ def needs(op: tuple[str, int, int], stages: int) -> list[tuple[str, int, int]]:
     kind, stage, number = op
     if kind == "F":
         return [("F", stage - 1, number)] if stage else []
-    return [("F", stage, number), *([("B", stage + 1, number)] if stage < stages - 1 else [])]
+    return [
+        ("F", stage, number),
+        *([("B", stage + 1, number)] if stage < stages - 1 else []),
+    ]
 
 
 @pytest.mark.parametrize("seed", first(30, range(60)))
@@ -167,11 +182,23 @@ def test_no_part_of_the_idle_time_is_negative(seed):
 
 def test_what_saves_nothing_by_itself_counts_with_the_next_cause():
     """Long ops run beside long ones, 100 us in all. If all ops took 20 us, it would be 120."""
-    ops = [("F", 0, 0, 0, 10), ("F", 0, 1, 10, 30), ("F", 1, 0, 10, 30), ("F", 1, 1, 40, 10)]
-    back = [("B", 1, 0, 50, 10), ("B", 1, 1, 60, 30), ("B", 0, 0, 60, 30), ("B", 0, 1, 90, 10)]
+    ops = [
+        ("F", 0, 0, 0, 10),
+        ("F", 0, 1, 10, 30),
+        ("F", 1, 0, 10, 30),
+        ("F", 1, 1, 40, 10),
+    ]
+    back = [
+        ("B", 1, 0, 50, 10),
+        ("B", 1, 1, 60, 30),
+        ("B", 0, 0, 60, 30),
+        ("B", 0, 1, 90, 10),
+    ]
     trace = run_of([[(*op[:3], float(op[3]), float(op[4])) for op in [*ops, *back]]])
     found = diagnose(trace, 0.0).bubble
-    assert {name: part / US for name, part in found.items() if part} == {"fill and drain": 20}
+    assert {name: part / US for name, part in found.items() if part} == {
+        "fill and drain": 20
+    }
 
 
 def steps_like(trace: Trace, count: int) -> Trace:
@@ -188,7 +215,9 @@ def test_of_steps_that_are_alike_one_is_searched(monkeypatch):
 
     monkeypatch.setattr(Searches, "answer", counted)
     other = one_at_a_time(F0=3)
-    trace = joined([steps_like(one_at_a_time(), 3), replace(other, step=other.step + 9)])
+    trace = joined(
+        [steps_like(one_at_a_time(), 3), replace(other, step=other.step + 9)]
+    )
     found = diagnose(trace, SECONDS)
     assert [step.step for step in found.steps] == [0, 1, 2, 9]
     assert len({(step.recorded, step.ordered) for step in found.steps[:3]}) == 1
@@ -215,9 +244,15 @@ def test_the_most_promising_change_has_its_time_first(monkeypatch):
     shares = standing_clock(100.0)
     steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
     given.clear()
-    found = diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
+    found = diagnose_module._helps(
+        steps, verdicts, recorded_variant(steps), Searches(), shares
+    )
     assert given == ["split backward", "more chunks", "more memory"]
-    assert [one.change for one in found][-3:] == ["split backward", "more memory", "more chunks"]
+    assert [one.change for one in found][-3:] == [
+        "split backward",
+        "more memory",
+        "more chunks",
+    ]
     # Each has 2 s; of what is left more they have shares by what they may gain: 20, 15 and 0.
     parts = [call.args[0] for call in shares.share.call_args_list]
     assert parts == pytest.approx([0.02 + 0.94 * 20 / 35, 0.02 + 0.96, 1])
@@ -229,11 +264,15 @@ def test_a_step_takes_what_its_longest_replica_takes():
 
 
 def test_a_short_time_goes_to_the_most_promising_change(monkeypatch):
-    monkeypatch.setattr(diagnose_module, "searched_help", lambda change, *_: Help(change.name, ""))
+    monkeypatch.setattr(
+        diagnose_module, "searched_help", lambda change, *_: Help(change.name, "")
+    )
     shares = standing_clock(2.5)
     steps, verdicts = steps_of(cases.trace()), diagnose(cases.trace(), 0.0).steps
     diagnose_module._helps(steps, verdicts, recorded_variant(steps), Searches(), shares)
-    assert [call.args[0] for call in shares.share.call_args_list] == pytest.approx([0.8, 0.8, 1])
+    assert [call.args[0] for call in shares.share.call_args_list] == pytest.approx(
+        [0.8, 0.8, 1]
+    )
 
 
 def test_waiting_for_room_is_memory():
@@ -262,7 +301,8 @@ def test_a_given_capacity_is_searched_in():
 
 
 @pytest.mark.parametrize(
-    ("capacity", "text"), [([1], "at least 2 for device 0"), ([2, 1, 1], "one number or 2")]
+    ("capacity", "text"),
+    [([1], "at least 2 for device 0"), ([2, 1, 1], "one number or 2")],
 )
 def test_a_capacity_below_what_was_held_is_refused(capacity, text):
     with pytest.raises(InputError, match=text):
@@ -292,7 +332,12 @@ def uneven() -> Trace:
     """Stage 0 takes 10 and 20 us, stage 1 twice as long; GPipe of one micro-batch after another."""
     ops, now = [], 0.0
     for number in (0, 1):
-        for kind, stage, length in (("F", 0, 10), ("F", 1, 20), ("B", 1, 40), ("B", 0, 20)):
+        for kind, stage, length in (
+            ("F", 0, 10),
+            ("F", 1, 20),
+            ("B", 1, 40),
+            ("B", 0, 20),
+        ):
             ops.append((kind, stage, number, now, float(length)))
             now += length
     return run_of([ops])
@@ -398,7 +443,14 @@ def test_document_is_in_seconds_and_has_the_names_that_readers_use():
     document = diagnose(cases.trace(), 0.0).document()
     assert (document["schema"], document["time_unit"]) == (1, "s")
     (step,) = document["steps"]
-    figures = ["recorded", "replay", "ordered", "ordered_bound", "exchanged", "exchanged_bound"]
+    figures = [
+        "recorded",
+        "replay",
+        "ordered",
+        "ordered_bound",
+        "exchanged",
+        "exchanged_bound",
+    ]
     assert list(step) == ["step", *figures, "replicas"]
     assert list(document["mean"]) == figures
     assert list(step["replicas"][0]) == [
@@ -409,6 +461,11 @@ def test_document_is_in_seconds_and_has_the_names_that_readers_use():
 
 def test_impossible_orders_are_refused():
     # On clocks of their own, device 0 runs B before F of the same micro-batch.
-    ops = [("F", 0, 0, 50, 10), ("F", 1, 0, 10, 10), ("B", 1, 0, 30, 10), ("B", 0, 0, 20, 10)]
+    ops = [
+        ("F", 0, 0, 50, 10),
+        ("F", 1, 0, 10, 10),
+        ("B", 1, 0, 30, 10),
+        ("B", 0, 0, 20, 10),
+    ]
     with pytest.raises(InputError, match="impossible"):
         diagnose(run_of([[(*op[:3], float(op[3]), float(op[4])) for op in ops]]), 0.0)

@@ -26,7 +26,9 @@ def columns(plan, step=0):
 
 
 def trace_of(*parts):
-    joined = {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    joined = {
+        name: [value for part in parts for value in part[name]] for name in parts[0]
+    }
     return checked(Trace.of(joined, unit="us", sources=("made",), format="table"))
 
 
@@ -77,14 +79,27 @@ def test_waiting_for_another_device_is_not_held():
 
 def test_latency_is_half_of_the_fastest_round_trip():
     """Every transfer takes 3 us: F1 3 us after F0, B0 3 us after B1."""
-    plan = [("F", 0, 0, 0, 10), ("F", 1, 0, 13, 10), ("B", 1, 0, 23, 20), ("B", 0, 0, 46, 20)]
+    plan = [
+        ("F", 0, 0, 0, 10),
+        ("F", 1, 0, 13, 10),
+        ("B", 1, 0, 23, 20),
+        ("B", 0, 0, 46, 20),
+    ]
     assert fit(trace_of(columns(plan))).latency == 3000
 
 
 def test_latency_is_the_median_of_recorded_transfers():
     """Forwards leave stage 0 for 3, 4 and 9 us, in a step each."""
-    plan = [("F", 0, 0, 0, 10), ("F", 1, 0, 10, 10), ("B", 1, 0, 20, 20), ("B", 0, 0, 40, 20)]
-    steps = [columns([*plan, ("TF", 0, 0, 0, time)], step) for step, time in enumerate((3, 9, 4))]
+    plan = [
+        ("F", 0, 0, 0, 10),
+        ("F", 1, 0, 10, 10),
+        ("B", 1, 0, 20, 20),
+        ("B", 0, 0, 40, 20),
+    ]
+    steps = [
+        columns([*plan, ("TF", 0, 0, 0, time)], step)
+        for step, time in enumerate((3, 9, 4))
+    ]
     assert fit(trace_of(*steps)).latency == 4000
 
 
@@ -97,7 +112,12 @@ def test_long_sequences_are_no_stall():
         stalled["start"][row] += 30_000
         stalled["end"][row] += 30_000
     stalled["end"][1] += 30_000
-    parts = [one_stage(usual, 0), one_stage(usual, 1), one_stage([10, 40, 10], 2), stalled]
+    parts = [
+        one_stage(usual, 0),
+        one_stage(usual, 1),
+        one_stage([10, 40, 10], 2),
+        stalled,
+    ]
     found = list(unusual_steps(trace_of(*parts)))
     assert [(one.step, one.reason, one.op, one.device) for one in found] == [
         (3, "stall", "F0.1", 0)

@@ -32,7 +32,10 @@ def step_of(number, overlaps):
 
 def noisy(steps=4, most=300):
     """Return steps with 20 overlaps each, evenly spread up to some microseconds."""
-    return [step_of(number, np.linspace(0, most, 21)[1:].astype(int)) for number in range(steps)]
+    return [
+        step_of(number, np.linspace(0, most, 21)[1:].astype(int))
+        for number in range(steps)
+    ]
 
 
 def read(tmp_path, steps):
@@ -101,17 +104,26 @@ def test_an_overlap_that_stands_out_is_left_out(tmp_path):
     steps[3][7]["start_us"] -= 700
     trace = read(tmp_path, steps)
     assert np.unique(trace.step).tolist() == [0, 1, 2]
-    fault = next(text for text in trace.notes.warnings if text.startswith("step 3 is left out: "))
-    assert "step 3, replica 0: F0.7: starts " in fault and "before F0.6 ends on device 0" in fault
+    fault = next(
+        text for text in trace.notes.warnings if text.startswith("step 3 is left out: ")
+    )
+    assert (
+        "step 3, replica 0: F0.7: starts " in fault
+        and "before F0.6 ends on device 0" in fault
+    )
 
 
 def test_a_step_is_no_noise_of_a_run_whose_other_steps_have_none(tmp_path):
-    trace = read(tmp_path, [*noisy(1), *(step_of(number, [0] * 20) for number in (1, 2, 3))])
+    trace = read(
+        tmp_path, [*noisy(1), *(step_of(number, [0] * 20) for number in (1, 2, 3))]
+    )
     assert np.unique(trace.step).tolist() == [1, 2, 3]
 
 
 def test_ops_that_overlap_by_more_than_two_percent_are_never_noise(tmp_path):
-    with pytest.raises(InputError, match=r"step 0, .*starts .* us before .* ends on device 0"):
+    with pytest.raises(
+        InputError, match=r"step 0, .*starts .* us before .* ends on device 0"
+    ):
         read(tmp_path, noisy(most=4000))
 
 

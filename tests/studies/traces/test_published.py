@@ -41,7 +41,10 @@ def test_straggler_study(name):
     found = {}
     for step, replica, part in read(f"{name}.parquet").parts():
         one = Recorded.of(part)
-        found[step, replica] = (one.span, one.replayed, least_span(part)), cases.order_of(one)
+        found[step, replica] = (
+            (one.span, one.replayed, least_span(part)),
+            cases.order_of(one),
+        )
     rows = expected(name)
     assert len(found) == len(rows)
     for row in rows:
@@ -65,7 +68,9 @@ def test_primus():
     for step, _, part in read("primus_pp8").parts():
         one, row = Recorded.of(part), rows[step]
         assert one.span / 1e6 == pytest.approx(row["span_of_rank_0"], rel=RELATIVE)
-        assert one.replayed / 1e6 == pytest.approx(row["replay_1f1b_recorded"], rel=RELATIVE)
+        assert one.replayed / 1e6 == pytest.approx(
+            row["replay_1f1b_recorded"], rel=RELATIVE
+        )
         seen.add(step)
     assert seen == rows.keys()
 
@@ -76,10 +81,14 @@ def test_primus_medians():
     for step, _, part in read("primus_pp8").parts():
         own = fit(part)
         bare = replace(
-            own, stage_times=tuple(replace(one, held=0.0) for one in own.stage_times), latency=None
+            own,
+            stage_times=tuple(replace(one, held=0.0) for one in own.stage_times),
+            latency=None,
         )
         span = api.simulate(median_instance(part, bare), "1f1b").makespan
-        assert float(span) == pytest.approx(rows[step]["replay_1f1b_medians"], rel=RELATIVE)
+        assert float(span) == pytest.approx(
+            rows[step]["replay_1f1b_medians"], rel=RELATIVE
+        )
 
 
 def test_primus_says_that_clocks_are_not_aligned():
@@ -89,7 +98,10 @@ def test_primus_says_that_clocks_are_not_aligned():
 
 
 def test_warm_up_and_stalls_are_named_with_op_and_rank():
-    found = [(one.step, one.reason, one.op, one.device) for one in fit(read("primus_pp8")).unusual]
+    found = [
+        (one.step, one.reason, one.op, one.device)
+        for one in fit(read("primus_pp8")).unusual
+    ]
     assert found == [
         (1, "warm-up", "F0.0", 0),
         (16, "stall", "F2.8", 2),

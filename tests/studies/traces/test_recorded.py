@@ -35,7 +35,9 @@ def test_a_possible_schedule_stays_as_it_is():
 
 
 def test_time_begins_with_the_first_op():
-    step = recorded_step(cases.trace([(k, s, m, at + 1000) for k, s, m, at in cases.PLAN]))
+    step = recorded_step(
+        cases.trace([(k, s, m, at + 1000) for k, s, m, at in cases.PLAN])
+    )
     assert starts(step)["F0.0"] == 0
 
 
@@ -49,7 +51,9 @@ def test_an_op_that_is_early_is_moved_to_the_end_of_what_it_needs():
 
 def test_ops_behind_it_move_only_as_far_as_needed():
     """F1.0 to 10, then B1.0 from 19.95 to 20; the gap before F1.1 stays shorter by nothing."""
-    step = recorded_step(cases.trace(moved(F1_0=9.95, B1_0=19.95, F1_1=40.5, B1_1=50.5, B0_1=71)))
+    step = recorded_step(
+        cases.trace(moved(F1_0=9.95, B1_0=19.95, F1_1=40.5, B1_1=50.5, B0_1=71))
+    )
     assert starts(step)["B1.0"] == 20
     assert starts(step)["F1.1"] == 40.5
 

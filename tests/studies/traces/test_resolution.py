@@ -20,7 +20,9 @@ STEP_OF_SINGLES = 2**-10
 
 def rows_in_singles(first=10_000.0, microbatches=16, forward=0.1337, **fields):
     """Return a step of one device, no idle time between its ops, in single precision seconds."""
-    names = [("F", mb) for mb in range(microbatches)] + [("B", mb) for mb in range(microbatches)]
+    names = [("F", mb) for mb in range(microbatches)] + [
+        ("B", mb) for mb in range(microbatches)
+    ]
     lengths = [forward if kind == "F" else 2 * forward for kind, _ in names]
     starts = first + np.cumsum([0, *lengths[:-1]])
     return [
@@ -62,17 +64,22 @@ def test_a_step_with_a_real_overlap_is_left_out_and_the_others_are_read(tmp_path
     wrong = rows_in_singles(step=1)
     wrong[3]["start_s"] -= 4 * STEP_OF_SINGLES
     path = cases.table(
-        tmp_path / "t.jsonl", [*rows_in_singles(), *wrong, *rows_in_singles(step=2, first=12_000.0)]
+        tmp_path / "t.jsonl",
+        [*rows_in_singles(), *wrong, *rows_in_singles(step=2, first=12_000.0)],
     )
     trace = read_trace([path])
     assert np.unique(trace.step).tolist() == [0, 2]
-    left_out = [text for text in trace.notes.warnings if text.startswith("step 1 is left out: ")]
+    left_out = [
+        text for text in trace.notes.warnings if text.startswith("step 1 is left out: ")
+    ]
     (text,) = left_out
     assert "step 1, replica 0: F0.3: starts 0.00" in text and "before F0.2 ends" in text
     done = convert(path, tmp_path / "out")
     assert done.exit_code == 0 and f"warning: {text}" in done.stderr
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        f"step{step}-replica0{end}" for step in (0, 2) for end in (".json", ".recorded.json")
+        f"step{step}-replica0{end}"
+        for step in (0, 2)
+        for end in (".json", ".recorded.json")
     ]
     told = CliRunner().invoke(build(), ["diagnose", str(path), "--time-limit", "1"])
     assert told.exit_code == 0 and f"warning: {text}" in told.stderr
@@ -92,13 +99,17 @@ def test_where_no_step_is_left_the_first_one_says_why(tmp_path):
     for step in (3, 4):
         rows += rows_in_singles(step=step)
         rows[-20]["start_s"] -= 1
-    with pytest.raises(InputError, match=r"step 3, replica 0: F0\.12: starts .* before F0\.4 ends"):
+    with pytest.raises(
+        InputError, match=r"step 3, replica 0: F0\.12: starts .* before F0\.4 ends"
+    ):
         read_trace([cases.table(tmp_path / "t.jsonl", rows)])
 
 
 def test_a_step_that_would_be_moved_too_far_is_left_out_of_the_schedules(tmp_path):
     """Each op of device 1 starts 0.29 us early, below 2 % of the median of 15; both add up."""
-    late = [(k, s, m, at - 0.29 * (s == 1) * (1 + (k == "B"))) for k, s, m, at in cases.PLAN]
+    late = [
+        (k, s, m, at - 0.29 * (s == 1) * (1 + (k == "B"))) for k, s, m, at in cases.PLAN
+    ]
     rows = [*cases.rows(), *cases.rows(late, step=1)]
     path = cases.table(tmp_path / "t.jsonl", rows)
     assert np.unique(read_trace([path]).step).tolist() == [0, 1]
@@ -111,7 +122,9 @@ def test_a_step_that_would_be_moved_too_far_is_left_out_of_the_schedules(tmp_pat
 def a_trace(starts, length, unit="us", name="kineto"):
     """Return forwards of one micro-batch each, nanoseconds."""
     count = len(starts)
-    columns = dict.fromkeys(("step", "replica", "stage", "chunk", "device"), [0] * count)
+    columns = dict.fromkeys(
+        ("step", "replica", "stage", "chunk", "device"), [0] * count
+    )
     columns |= {"kind": [KINDS.index("F")] * count, "microbatch": list(range(count))}
     columns |= {"start": starts, "end": [start + length for start in starts]}
     return Trace.of(columns, unit=unit, sources=("made",), format=name)

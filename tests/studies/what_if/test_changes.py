@@ -41,7 +41,11 @@ def only(axis, value):
         ("capacity", "1.5p", {"memory": memory(capacity=3)}),
         ("capacity", 2.5, {"memory": memory(capacity=2.5)}),
         ("recompute", "none", {"memory": {"capacity": 2, "activation": 1}}),
-        ("recompute", "all", {"memory": memory(recompute=RECOMPUTE | {"decide": "all"})}),
+        (
+            "recompute",
+            "all",
+            {"memory": memory(recompute=RECOMPUTE | {"decide": "all"})},
+        ),
         (
             "comm",
             "x0.5",
@@ -53,7 +57,8 @@ def only(axis, value):
             {
                 "times": {"forward": [2, 6], "backward": [6, 9]},
                 "memory": memory(
-                    recompute=RECOMPUTE | {"modes": [{"name": "full", "time": [2, 3], "held": 0}]}
+                    recompute=RECOMPUTE
+                    | {"modes": [{"name": "full", "time": [2, 3], "held": 0}]}
                 ),
             },
         ),
@@ -82,14 +87,19 @@ def test_all_that_communicates_takes_longer_together():
     )
     found = only("comm", "x2")(given)
     assert (found.p2p.latency, found.times) == (2, given.times)
-    assert (found.collectives.forward.allreduce, found.collectives.forward.segments) == ((2, 4), 2)
+    assert (
+        found.collectives.forward.allreduce,
+        found.collectives.forward.segments,
+    ) == ((2, 4), 2)
     assert (found.collectives.reduce_scatter, found.collectives.all_gather) == (8, 12)
     assert only("comm", "x3")(pipeline(p2p={}, allreduce=2)).allreduce == 6
 
 
 def test_costs_over_lengths_are_multiplied_in_every_part():
     cost = {"per_token": 2, "constant": 4}
-    given = pipeline(lengths=[1, 2, 3], times={"forward": cost, "backward": 6}, memory=None)
+    given = pipeline(
+        lengths=[1, 2, 3], times={"forward": cost, "backward": 6}, memory=None
+    )
     slow = only("slow", "0x0.5")(given).times.forward
     assert [(part.per_token, part.constant) for part in slow] == [(1, 2), (2, 4)]
 
@@ -106,36 +116,58 @@ def test_slices_divide_numbers_and_leave_costs_over_lengths():
     )
     assert only("slices", "2:balanced")(given) == made
     again = only("slices", 4)(made)
-    assert (again.times.backward, again.num_slices, again.slices.cuts) == (1.5, 4, "uniform")
+    assert (again.times.backward, again.num_slices, again.slices.cuts) == (
+        1.5,
+        4,
+        "uniform",
+    )
     rows = pipeline(memory=None, times={"forward": [[1, 2, 3], 1], "backward": 1})
-    with pytest.raises(InputError, match=r"--slices times\.forward: expected one number or cost"):
+    with pytest.raises(
+        InputError, match=r"--slices times\.forward: expected one number or cost"
+    ):
         only("slices", 3)(rows)
-    with pytest.raises(InputError, match="--slices: expected slices such as 8 or 8:balanced"):
+    with pytest.raises(
+        InputError, match="--slices: expected slices such as 8 or 8:balanced"
+    ):
         only("slices", "2:even")
 
 
 def test_offloading_is_decided_with_recomputing():
     given = pipeline(memory=memory(offload=OFFLOAD))
     found = only("recompute", "microbatch")(given).memory
-    assert (found.recompute.decide, found.offload.decide) == ("microbatch", "microbatch")
+    assert (found.recompute.decide, found.offload.decide) == (
+        "microbatch",
+        "microbatch",
+    )
     assert only("recompute", "none")(given).memory.offload is None
 
 
 def test_values_are_read_once_each():
-    values = [change.value for change in changes_of("capacity", ["1p:2p:0.5p", "1.50p,3", 3])]
+    values = [
+        change.value for change in changes_of("capacity", ["1p:2p:0.5p", "1.50p,3", 3])
+    ]
     assert values == ["1p", "1.5p", "2p", "3"]
-    assert [each.value for each in changes_of("microbatches", range(2, 4))] == ["2", "3"]
+    assert [each.value for each in changes_of("microbatches", range(2, 4))] == [
+        "2",
+        "3",
+    ]
     assert [each.value for each in changes_of("slow", "0x2,1x1.5")] == ["0x2", "1x1.5"]
 
 
 def test_capacities_may_have_a_unit_where_memory_has_one():
-    read = [each.value for each in changes_of("capacity", ["70GB:90GB:10000MB", "1p"], "GB")]
+    read = [
+        each.value for each in changes_of("capacity", ["70GB:90GB:10000MB", "1p"], "GB")
+    ]
     assert read == ["70", "80", "90", "1p"]
     for name, text, unit in (("capacity", "70GB", ""), ("microbatches", "4GB", "GB")):
-        with pytest.raises(InputError, match=f"^--{name}: expected a plain number, no "):
+        with pytest.raises(
+            InputError, match=f"^--{name}: expected a plain number, no "
+        ):
             changes_of(name, text, unit)
     for text in ("3 ms", "1:3ms"):
-        with pytest.raises(InputError, match="--capacity: expected a number in GB, got"):
+        with pytest.raises(
+            InputError, match="--capacity: expected a number in GB, got"
+        ):
             changes_of("capacity", text, "GB")
 
 
@@ -157,13 +189,25 @@ def test_words():
 @pytest.mark.parametrize(
     ("axis", "value", "message"),
     [
-        ("microbatches", "0", "two: --microbatches: expected a whole number >= 1, got 0"),
-        ("microbatches", "2p", "two: --microbatches: expected a whole number >= 1, got 2p"),
+        (
+            "microbatches",
+            "0",
+            "two: --microbatches: expected a whole number >= 1, got 0",
+        ),
+        (
+            "microbatches",
+            "2p",
+            "two: --microbatches: expected a whole number >= 1, got 2p",
+        ),
         ("microbatches", "x", '--microbatches: expected a number, got "x"'),
         ("capacity", [], "--capacity: expected at least one value"),
         ("placements", "zigzag", "--placements: expected linear, interleaved, vshape"),
         ("placements", "vshape:3", "two: --placements stages_per_device: expected 2"),
-        ("recompute", "some", "--recompute: expected one of none, all, stage, window, microbatch"),
+        (
+            "recompute",
+            "some",
+            "--recompute: expected one of none, all, stage, window, microbatch",
+        ),
         ("comm", "0.5", '--comm: expected a factor such as x0.5, got "0.5"'),
         ("comm", "1x2", "--comm: expected a factor such as x0.5"),
         ("comm", "xy", '--comm: expected a number, got "y"'),
@@ -184,14 +228,24 @@ LAYERS = {"body": {"count": 4, "forward": 1, "backward": 2, "activation": 1}}
 @pytest.mark.parametrize(
     ("axis", "value", "fields", "message"),
     [
-        ("capacity", "1p", {"memory": None}, "two: --capacity memory: this pipeline has no memory"),
+        (
+            "capacity",
+            "1p",
+            {"memory": None},
+            "two: --capacity memory: this pipeline has no memory",
+        ),
         (
             "recompute",
             "stage",
             {"memory": {"capacity": 2, "activation": 1}},
             'two: --recompute memory: expected memory modes; add "recompute": {"modes": [',
         ),
-        ("recompute", "none", {"memory": None}, "two: --recompute memory: expected memory modes"),
+        (
+            "recompute",
+            "none",
+            {"memory": None},
+            "two: --recompute memory: expected memory modes",
+        ),
         ("comm", "x2", {"p2p": {}}, "two: --comm: expected transfers or collectives"),
         (
             "microbatches",
@@ -214,8 +268,15 @@ def test_what_a_pipeline_cannot_take_is_named(axis, value, fields, message):
 
 
 def test_layers_have_no_slow_device():
-    data = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 2, "layers": LAYERS}
-    with pytest.raises(InputError, match="--slow: expected stages with one device and times"):
+    data = {
+        "kind": "pipeline",
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "layers": LAYERS,
+    }
+    with pytest.raises(
+        InputError, match="--slow: expected stages with one device and times"
+    ):
         only("slow", "1x2")(PipelineInstance.parse(data))
 
 

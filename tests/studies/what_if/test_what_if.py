@@ -20,7 +20,10 @@ PIPELINE = ppsolve.PipelineInstance(
     memory={
         "capacity": 2,
         "activation": 1,
-        "recompute": {"modes": [{"name": "full", "time": 2, "held": 0.5}], "decide": "stage"},
+        "recompute": {
+            "modes": [{"name": "full", "time": 2, "held": 0.5}],
+            "decide": "stage",
+        },
     },
 )
 CHANGES = {
@@ -71,7 +74,11 @@ def test_each_row_is_the_optimum_of_its_pipeline(found):
     for row in found.rows:
         instance = changed(row.changes)
         alone = ppsolve.optimize(instance, time_limit=20)
-        assert (row.status, row.value, row.bound) == ("OPTIMAL", alone.value, alone.bound)
+        assert (row.status, row.value, row.bound) == (
+            "OPTIMAL",
+            alone.value,
+            alone.bound,
+        )
         assert row.microbatches == instance.num_microbatches
         assert row.peak_memory <= max(instance.memory.capacity, 0)
         gain = 1 - (alone.value / row.microbatches) / (base.value / 3)
@@ -87,7 +94,9 @@ def test_a_change_that_changes_nothing_costs_no_search(monkeypatch):
         return usual(instance, **options)
 
     monkeypatch.setattr(search, "optimize", noted)
-    found = ppsolve.what_if(PIPELINE, {"placements": ["linear", "vshape"]}, time_limit=20)
+    found = ppsolve.what_if(
+        PIPELINE, {"placements": ["linear", "vshape"]}, time_limit=20
+    )
     assert solved == ["linear", "vshape"]
     assert found.rows[1].value == found.rows[0].value
     assert found.rows[1].gain == 0
@@ -101,7 +110,9 @@ def test_more_memory_never_loses(monkeypatch):
     def blind(instance, **options):
         result = usual(instance, **options)
         if instance.memory.capacity > 2:
-            result = result.model_copy(update={"value": None, "bound": None, "gap": None})
+            result = result.model_copy(
+                update={"value": None, "bound": None, "gap": None}
+            )
         return result
 
     monkeypatch.setattr(search, "optimize", blind)
@@ -134,7 +145,9 @@ def test_results_are_shared_with_those_who_may_choose_more(order):
 
 
 def test_windows_and_stages_choose_what_the_other_cannot():
-    made = [changes_of("recompute", name)[0](RECOMPUTING) for name in ("stage", "window")]
+    made = [
+        changes_of("recompute", name)[0](RECOMPUTING) for name in ("stage", "window")
+    ]
     for instances in (made, made[::-1]):
         assert list(search.freer_pairs(instances)) == []
     narrow = changes_of("recompute", "all")[0](RECOMPUTING)
@@ -175,21 +188,32 @@ def test_capacities_of_devices_are_compared_one_by_one():
         found = ppsolve.what_if(pipeline, {"capacity": 2}, time_limit=20)
         for row, capacity in zip(found.rows, (given, 2), strict=True):
             fields["memory"] = {"capacity": capacity, "activation": 1}
-            alone = ppsolve.PipelineInstance(num_devices=2, num_microbatches=4, **fields)
+            alone = ppsolve.PipelineInstance(
+                num_devices=2, num_microbatches=4, **fields
+            )
             assert row.value == ppsolve.optimize(alone, time_limit=20).value
 
 
 def test_the_peak_is_that_of_the_device_that_holds_most():
     memory = {"capacity": 4, "activation": [1, 3]}
-    pipeline = PIPELINE.parse({**dict(PIPELINE), "num_microbatches": 1, "memory": memory})
+    pipeline = PIPELINE.parse(
+        {**dict(PIPELINE), "num_microbatches": 1, "memory": memory}
+    )
     found = ppsolve.what_if(pipeline, {"comm": "x2"}, time_limit=20)
     assert [row.peak_memory for row in found.rows] == [3, 3]
 
 
 def test_what_does_not_fit_has_no_gain_and_a_reason():
-    found = ppsolve.what_if(PIPELINE, {"capacity": 0.5, "recompute": "none"}, time_limit=20)
+    found = ppsolve.what_if(
+        PIPELINE, {"capacity": 0.5, "recompute": "none"}, time_limit=20
+    )
     row = found.rows[-1]
-    assert (row.status, row.value, row.bound, row.gain) == ("INFEASIBLE", None, None, None)
+    assert (row.status, row.value, row.bound, row.gain) == (
+        "INFEASIBLE",
+        None,
+        None,
+        None,
+    )
     assert "memory" in row.reason
 
 
@@ -203,10 +227,14 @@ def test_a_pipeline_that_does_not_fit_has_rows_that_do():
 
 def test_functions_of_ones_own_are_changes():
     def halved(pipeline):
-        return pipeline.model_copy(update={"times": PIPELINE.times.model_copy(update=half)})
+        return pipeline.model_copy(
+            update={"times": PIPELINE.times.model_copy(update=half)}
+        )
 
     half = {"forward": (1, 2), "backward": 3}
-    found = ppsolve.what_if(PIPELINE, {"new kernels": halved, "capacity": 3}, time_limit=20)
+    found = ppsolve.what_if(
+        PIPELINE, {"new kernels": halved, "capacity": 3}, time_limit=20
+    )
     assert [row.changes for row in found.rows] == [
         {},
         {"capacity": "3"},
@@ -218,7 +246,9 @@ def test_functions_of_ones_own_are_changes():
 
 def test_rows_come_as_they_are_found_and_the_document_comes_back(found):
     seen = []
-    last = ppsolve.what_if(PIPELINE, {"comm": ["x0", "x2"]}, time_limit=20, on_row=seen.append)
+    last = ppsolve.what_if(
+        PIPELINE, {"comm": ["x0", "x2"]}, time_limit=20, on_row=seen.append
+    )
     counts = [sum(row.value is not None for row in each.rows) for each in seen]
     assert counts[-1] == 3
     assert all(a <= b for a, b in pairwise(counts))
@@ -246,15 +276,24 @@ def test_ctrl_c_ends_all_rows(monkeypatch):
             {},
             "expected a change: --microbatches, --slices, --capacity, --placements, --recompute",
         ),
-        ({"microbatches": range(1, 200)}, "expected changes that make at most 100 rows, got 200"),
+        (
+            {"microbatches": range(1, 200)},
+            "expected changes that make at most 100 rows, got 200",
+        ),
         (
             {"microbatches": range(1, 11), "capacity": range(1, 11)},
             "expected changes that make at most 100 rows, got 121",
         ),
         ({"sed": 2}, 'unknown change "sed"'),
-        ({"comm": lambda pipeline: pipeline}, "--comm: expected a factor such as x0.5, got"),
+        (
+            {"comm": lambda pipeline: pipeline},
+            "--comm: expected a factor such as x0.5, got",
+        ),
         ({"fillers": "x0"}, "two: --fillers fillers: this pipeline has no fillers"),
-        ({"comm": "x2", "slow": "7x2"}, "two: --slow: expected a device from 0 to 1, got 7"),
+        (
+            {"comm": "x2", "slow": "7x2"},
+            "two: --slow: expected a device from 0 to 1, got 7",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_named(changes, message):
@@ -264,8 +303,12 @@ def test_what_cannot_be_asked_is_named(changes, message):
 
 
 def test_only_pipelines_and_some_time():
-    graph = ppsolve.GraphInstance(name="g", resources=[], ops=[{"id": "x", "duration": 1}])
-    with pytest.raises(InputError, match='g: expected a pipeline, this is of kind "graph"'):
+    graph = ppsolve.GraphInstance(
+        name="g", resources=[], ops=[{"id": "x", "duration": 1}]
+    )
+    with pytest.raises(
+        InputError, match='g: expected a pipeline, this is of kind "graph"'
+    ):
         ppsolve.what_if(graph, {"comm": "x2"})
     with pytest.raises(InputError, match="time_limit: expected seconds above 0, got 0"):
         ppsolve.what_if(PIPELINE, {"comm": "x2"}, time_limit=0)

@@ -157,7 +157,10 @@ def test_a_notebook_shows_a_result():
         f"result = ppsolve.optimize(ppsolve.parse_instance({INSTANCE!r}), workers=1)\n"
         "result"
     )
-    cells = [nbformat.v4.new_code_cell(text) for text in (code, "repr(result)", "result.gantt()")]
+    cells = [
+        nbformat.v4.new_code_cell(text)
+        for text in (code, "repr(result)", "result.gantt()")
+    ]
     notebook = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     shown, short, figure = (cell.outputs[0]["data"] for cell in notebook.cells)

@@ -63,12 +63,21 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
 
-    def open(self, file: Path, width: int = 1000, height: int = 900, *, dark: bool = False) -> None:
+    def open(
+        self, file: Path, width: int = 1000, height: int = 900, *, dark: bool = False
+    ) -> None:
         """Open a page in a window of a size, in light or dark mode."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 600,
+        }
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [scheme]}
+        )
         self.driver.get(file.as_uri())
         self.settle()
 
@@ -84,7 +93,9 @@ class Browser:
 
     def known(self, name: str) -> str:
         """Return what the chart says of itself: its window, the chosen op, the length of chains."""
-        return self.script(f"return document.getElementById('lanes').dataset.{name} ?? ''")
+        return self.script(
+            f"return document.getElementById('lanes').dataset.{name} ?? ''"
+        )
 
     def window(self) -> tuple[float, float]:
         return float(self.known("from")), float(self.known("to"))
@@ -102,14 +113,24 @@ class Browser:
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """Send a mouse event at a place of the lanes, in pixels from their corner."""
-        box = self.script("return document.getElementById('lanes').getBoundingClientRect()")
-        event = {"type": kind, "x": box["x"] + x, "y": box["y"] + y, "pointerType": "mouse", **more}
+        box = self.script(
+            "return document.getElementById('lanes').getBoundingClientRect()"
+        )
+        event = {
+            "type": kind,
+            "x": box["x"] + x,
+            "y": box["y"] + y,
+            "pointerType": "mouse",
+            **more,
+        }
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
         self.settle()
 
     def touch(self, kind: str, places: list[tuple[float, float]]) -> None:
         """Send a touch event with fingers at places of the lanes, in pixels from their corner."""
-        box = self.script("return document.getElementById('lanes').getBoundingClientRect()")
+        box = self.script(
+            "return document.getElementById('lanes').getBoundingClientRect()"
+        )
         points = [
             {"x": box["x"] + x, "y": box["y"] + y, "id": number}
             for number, (x, y) in enumerate(places)

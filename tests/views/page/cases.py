@@ -55,9 +55,15 @@ def shown_of(instance: Instance, heuristic: str) -> PageSchedule:
 
 def shipped(name: str, heuristic: str = "list-tail") -> PageSchedule:
     """Return what a heuristic makes of a shipped instance."""
-    return shown_of(ppsolve.load_instance(ROOT / "instances" / f"{name}.json"), heuristic)
+    return shown_of(
+        ppsolve.load_instance(ROOT / "instances" / f"{name}.json"), heuristic
+    )
 
 
 def pipeline(name: str = "tiny", **fields: object) -> ppsolve.PipelineInstance:
-    data = {"num_devices": 2, "num_microbatches": 3, "times": {"forward": 10, "backward": 20}}
+    data = {
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "times": {"forward": 10, "backward": 20},
+    }
     return ppsolve.PipelineInstance(name=name, **{**data, **fields})

@@ -36,7 +36,9 @@ def page(tmp_path_factory):
         unproved(
             key=f"k{number}",
             instance=f"{WIDE}-{number}",
-            heuristics=[heuristic(name, 200 + 10 * n + number) for n, name in enumerate(names)],
+            heuristics=[
+                heuristic(name, 200 + 10 * n + number) for n, name in enumerate(names)
+            ],
         )
         for number in range(3)
     ]
@@ -60,7 +62,8 @@ def test_no_name_is_cut(browser, page, width, dark):
 def test_the_table_of_methods_fits_a_usual_window(browser, page):
     browser.open(page, 1400)
     boxes = (
-        "return [...document.querySelectorAll('.wide')].map((x) => x.scrollWidth - x.clientWidth)"
+        "return [...document.querySelectorAll('.wide')]"
+        ".map((x) => x.scrollWidth - x.clientWidth)"
     )
     assert max(browser.script(boxes)) <= 0
 

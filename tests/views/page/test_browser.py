@@ -221,7 +221,9 @@ def test_ticks_of_the_axis_are_whole_and_apart(opened, name, width):
         assert edges
         assert edges == sorted(edges)
         assert edges[0] >= 0
-        assert edges[-1] <= browser.script("return document.getElementById('lanes').clientWidth")
+        assert edges[-1] <= browser.script(
+            "return document.getElementById('lanes').clientWidth"
+        )
         browser.keys("+++++++\ue014")
 
 
@@ -296,7 +298,13 @@ def test_hover_says_what_is_known(opened):
     browser.mouse("mouseMoved", browser.x_of(50), FIRST_LANE)
     tip = browser.find("#tip")
     assert tip.is_displayed()
-    for words in ("F0.0", "F forward", "device 0", "0 us to 100 us", "starts at time 0"):
+    for words in (
+        "F0.0",
+        "F forward",
+        "device 0",
+        "0 us to 100 us",
+        "starts at time 0",
+    ):
         assert words in tip.text
     browser.mouse("mouseMoved", browser.x_of(50), LANE + 10)
     assert "capacity" in tip.text
@@ -382,13 +390,17 @@ def test_a_hostile_name_does_no_harm(opened):
 
 
 def test_tables_are_there_without_a_script(browser, pages):
-    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.driver.execute_cdp_cmd(
+        "Emulation.setScriptExecutionDisabled", {"value": True}
+    )
     try:
         browser.driver.get((pages / "two.html").as_uri())
         assert "Schedules on this page" in browser.find("main").text
         assert "The chart needs a script" in browser.find("main").text
     finally:
-        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        browser.driver.execute_cdp_cmd(
+            "Emulation.setScriptExecutionDisabled", {"value": False}
+        )
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -16,7 +16,9 @@ def test_data_and_latency_are_waited_for():
 
 
 def test_order_on_a_resource_counts_where_it_lets_an_op_start_last():
-    problem = small([op("a", 2, "x"), op("b", 4, "y"), op("c", 3, "x")], [("a", "c", 1)])
+    problem = small(
+        [op("a", 2, "x"), op("b", 4, "y"), op("c", 3, "x")], [("a", "c", 1)]
+    )
     assert causes_of(at(problem, 0, 0, 3)).why[2] == Why.DATA
     behind = small([op("a", 5, "x"), op("b", 2, "y"), op("c", 3, "x")], [("b", "c")])
     causes = causes_of(at(behind, 0, 0, 5))

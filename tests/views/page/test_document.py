@@ -59,15 +59,21 @@ def test_nothing_is_loaded_from_anywhere():
 
 
 def test_tables_hold_the_figures():
-    text = page([shipped("p2p_heavy/nic-40-4x8"), shipped("p2p_heavy/nic-40-4x8", "1f1b")])
+    text = page(
+        [shipped("p2p_heavy/nic-40-4x8"), shipped("p2p_heavy/nic-40-4x8", "1f1b")]
+    )
     words = re.sub(r"<[^>]+>", " ", text.split("</script>")[1])
     heads = ("Schedules on this page", "Idle time in us", "data on its way", "Memory")
-    assert [head for head in (*heads, "nic-40-4x8, 1f1b", "33.83 %") if head not in words] == []
+    assert [
+        head for head in (*heads, "nic-40-4x8, 1f1b", "33.83 %") if head not in words
+    ] == []
 
 
 def test_schedules_of_units_without_a_factor_are_refused():
     shown = [shown_of(pipeline(time_unit=unit), "gpipe") for unit in ("us", "clocks")]
-    with pytest.raises(InputError, match='expected times in "us" as in the first result'):
+    with pytest.raises(
+        InputError, match='expected times in "us" as in the first result'
+    ):
         page(shown)
 
 

@@ -66,11 +66,17 @@ def test_where_no_published_schedule_fits_there_is_none():
 
 def test_infeasible_stands_beside_what_is(scan):
     names = [row[0] for row in overview(scan).rows]
-    assert [name.endswith("zb-h2 (infeasible)") for name in names] == [False, True, False]
+    assert [name.endswith("zb-h2 (infeasible)") for name in names] == [
+        False,
+        True,
+        False,
+    ]
     assert [row[4] for row in memory_table(scan[1]).rows] == ["infeasible", "", "", ""]
     assert {row[4] for row in memory_table(scan[0]).rows} == {""}
     text = page(scan)
-    assert ">723,447</td><td>infeasible</td>" in re.sub(r" data-order=\S+?(?=>)", "", text)
+    assert ">723,447</td><td>infeasible</td>" in re.sub(
+        r" data-order=\S+?(?=>)", "", text
+    )
     assert (
         "zb-h2 (infeasible)"
         in json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])["titles"][1]
@@ -104,8 +110,14 @@ def test_the_title_says_what_it_is(name, title):
 
 def test_replicas_are_named_and_other_kinds_have_their_name():
     copies = pipeline("copies", num_microbatches=4, replicas={"count": 2})
-    assert shown_with(copies)[0].shape == "copies: 2 replicas x 2 devices x 4 micro-batches, linear"
-    assert shown_with(loaded("overlap/tensor-parallel-6l"))[0].shape == "tensor-parallel-6l"
+    assert (
+        shown_with(copies)[0].shape
+        == "copies: 2 replicas x 2 devices x 4 micro-batches, linear"
+    )
+    assert (
+        shown_with(loaded("overlap/tensor-parallel-6l"))[0].shape
+        == "tensor-parallel-6l"
+    )
 
 
 def test_several_results_have_a_heading_each():

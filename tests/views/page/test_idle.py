@@ -14,8 +14,20 @@ def split(schedule):
 def test_waits_name_the_stream_and_transfers_the_way():
     found = split(two_streams())
     x, y = found["x"], found["y"]
-    assert (x.busy, x.fill, x.drain, x.transfers, dict(x.waits)) == (4, 0, 0, 0, {"y": 4})
-    assert (y.busy, y.fill, y.drain, y.transfers, dict(y.waits)) == (4, 0, 2, 1, {"x": 1})
+    assert (x.busy, x.fill, x.drain, x.transfers, dict(x.waits)) == (
+        4,
+        0,
+        0,
+        0,
+        {"y": 4},
+    )
+    assert (y.busy, y.fill, y.drain, y.transfers, dict(y.waits)) == (
+        4,
+        0,
+        2,
+        1,
+        {"x": 1},
+    )
 
 
 def test_fill_and_less_work():
@@ -25,7 +37,12 @@ def test_fill_and_less_work():
 
 
 def test_memory_and_choice():
-    ops = [holding("a", 3, 2, "x"), op("b", 1, "y"), holding("c", 1, 2, "y"), op("d", 1, "y")]
+    ops = [
+        holding("a", 3, 2, "x"),
+        op("b", 1, "y"),
+        holding("c", 1, 2, "y"),
+        op("d", 1, "y"),
+    ]
     found = split(at(small(ops, capacity=2), 0, 0, 3, 6))
     assert (found["y"].memory, found["y"].chosen) == (2, 2)
 

@@ -8,7 +8,12 @@ import ppsolve
 from ppsolve.models.kinds.kfac.instance import TieBreak
 from ppsolve.models.kinds.kfac.result import TieBreakEntry
 from ppsolve.solver.views.drawings import drawing_of
-from ppsolve.solver.views.page.schedules import in_one_unit, in_unit, read_shown, readable_unit
+from ppsolve.solver.views.page.schedules import (
+    in_one_unit,
+    in_unit,
+    read_shown,
+    readable_unit,
+)
 from ppsolve.solver.views.page.tables import peaks
 from tests.paths import ROOT
 from tests.views.page.cases import pipeline, shown_of
@@ -41,8 +46,12 @@ def test_a_larger_unit_where_there_are_more_than_six_digits(unit, longest, expec
 def test_iterations_stay_and_times_change(refresh):
     found = in_unit(refresh, "ms")
     assert (found.value, found.bound) == (refresh.value, refresh.bound)
-    assert [step.value for step in found.steps] == [step.value for step in refresh.steps]
-    assert found.bubbles_of == pytest.approx([each / 1e6 for each in refresh.bubbles_of])
+    assert [step.value for step in found.steps] == [
+        step.value for step in refresh.steps
+    ]
+    assert found.bubbles_of == pytest.approx(
+        [each / 1e6 for each in refresh.bubbles_of]
+    )
     assert found.makespan == pytest.approx(refresh.makespan / 1e6)
     assert found.time_unit == "ms"
     pairs = zip(found.heuristics, refresh.heuristics, strict=True)
@@ -66,7 +75,9 @@ def test_reasons_are_told_in_the_unit_too(refresh):
 
 
 def test_times_of_pipelines_change_everywhere():
-    result = ppsolve.optimize(pipeline(memory={"capacity": 2, "activation": 1}), time_limit=0)
+    result = ppsolve.optimize(
+        pipeline(memory={"capacity": 2, "activation": 1}), time_limit=0
+    )
     found = in_unit(result, "ms")
     assert (found.value, found.bound) == (result.value / 1000, result.bound / 1000)
     assert [b.value for b in found.bounds] == [b.value / 1000 for b in result.bounds]
@@ -108,7 +119,13 @@ def test_memory_is_told_in_its_declared_unit():
     """GPipe holds eight activations of 20 GB, two fit; with modes the pools are others."""
     memory = {"unit": "GB", "capacity": 45, "activation": "20GB"}
     modes = {"modes": [{"name": "full", "time": 10, "held": 2}], "decide": "stage"}
-    offload = {"amount": 10, "out": 1, "back": 1, "host_capacity": "1TB", "decide": "stage"}
+    offload = {
+        "amount": 10,
+        "out": 1,
+        "back": 1,
+        "host_capacity": "1TB",
+        "decide": "stage",
+    }
     for more in ({}, {"recompute": modes}, {"offload": offload}):
         instance = ppsolve.PipelineInstance(
             num_devices=2,
@@ -120,7 +137,11 @@ def test_memory_is_told_in_its_declared_unit():
         if not more:
             gpipe = next(entry for entry in result.heuristics if entry.name == "gpipe")
             assert "device 0 holds 160 of 45 GB at" in gpipe.reason
-            assert drawing_of(instance.kind).reason(gpipe, verbose=False).endswith(" of 45 GB")
+            assert (
+                drawing_of(instance.kind)
+                .reason(gpipe, verbose=False)
+                .endswith(" of 45 GB")
+            )
         (shown, *_) = read_shown(json.loads(result.model_dump_json()), "result.json")
         told = [row[2] for row in peaks(shown)]
         assert {"45 GB"} <= {*told} <= {"45 GB", "1,000 GB"}

@@ -56,12 +56,16 @@ class TestGaps:
 
     def test_the_bound_is_below_the_best_by_its_distance(self):
         figure = gaps(result())
-        assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [pytest.approx(-0.1)]
+        assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [
+            pytest.approx(-0.1)
+        ]
         assert legend(figure) == ["proven bound"]
         assert figure.axes[0].get_xlim()[0] < -0.1
 
     def test_without_any_value_there_is_nothing_to_draw(self):
-        with pytest.raises(InputError, match="heuristics: no heuristic of it has a gap to draw"):
+        with pytest.raises(
+            InputError, match="heuristics: no heuristic of it has a gap to draw"
+        ):
             gaps(result(heuristics=()))
 
 
@@ -77,7 +81,9 @@ class TestCurve:
         )  # fmt: skip
 
     def test_marks_are_filled_where_the_value_is_proved(self):
-        (axes,) = curve(self.points((1, 12, 10, 0.2), (2, 9, 9, 0), (3, None, 8, None))).axes
+        (axes,) = curve(
+            self.points((1, 12, 10, 0.2), (2, 9, 9, 0), (3, None, 8, None))
+        ).axes
         lines = {line.get_label(): line for line in axes.lines}
         assert list(lines["best schedule, proved optimal"].get_xdata()) == [2]
         assert list(lines["best schedule"].get_xdata()) == [1]
@@ -122,7 +128,9 @@ class TestKinds:
     def test_a_refresh_has_its_iterations(self):
         found, instance = simulated("kfac/pinned/bert-4x8-1f1b", "pipefisher-causal")
         (axes,) = gantt(found, instance).axes
-        assert {"iteration 0", "iteration 1"} <= {text.get_text() for text in axes.texts}
+        assert {"iteration 0", "iteration 1"} <= {
+            text.get_text() for text in axes.texts
+        }
         assert "Y inversion B" in legend(gantt(found, instance))
 
     def test_a_program_has_streams_and_what_is_in_flight(self):
@@ -137,12 +145,16 @@ class TestKinds:
             request="r", status="INFEASIBLE", time_unit="us", exhaustive=True, wall_seconds=1,
             counts=fields, versions=VERSIONS,
         )  # fmt: skip
-        with pytest.raises(InputError, match=r"winner: the plan has no winner \(status INFEASIB"):
+        with pytest.raises(
+            InputError, match=r"winner: the plan has no winner \(status INFEASIB"
+        ):
             plan.gantt()
         assert "INFEASIBLE" in plan._repr_html_()
 
 
 def test_a_value_that_is_a_number_of_its_unit_comes_before_it():
-    found = result(value_unit="iterations", objective="iterations", best_by="x", gap=None)
+    found = result(
+        value_unit="iterations", objective="iterations", best_by="x", gap=None
+    )
     assert caption_of(found) == "10 iterations, lower bound 9 iterations"
     assert caption_of(result()) == "makespan 10 us, lower bound 9 us, gap 10.00 %"

@@ -26,7 +26,9 @@ pytest.importorskip("matplotlib")
 
 
 def bars(*times, kind="F"):
-    return [Bar(a, b, kind, kind, f"{kind}{place}") for place, (a, b) in enumerate(times)]
+    return [
+        Bar(a, b, kind, kind, f"{kind}{place}") for place, (a, b) in enumerate(times)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,11 @@ def texts(figure):
 class TestPieces:
     def test_ops_are_cut_to_the_window(self):
         found = pieces_of(bars((0, 4), (4, 6), (9, 12)), (1, 10), 90)
-        assert [(piece.start, piece.end) for piece in found] == [(1, 4), (4, 6), (9, 10)]
+        assert [(piece.start, piece.end) for piece in found] == [
+            (1, 4),
+            (4, 6),
+            (9, 10),
+        ]
 
     def test_ops_that_take_no_time_or_lie_outside_are_left_out(self):
         found = pieces_of(bars((0, 0), (1, 2), (5, 6)), (0, 5), 100)
@@ -68,10 +74,15 @@ class TestPieces:
         pair = [
             bar
             for i in range(500)
-            for bar in (*bars((2 * i, 2 * i + 1)), *bars((2 * i + 1, 2 * i + 2), kind="B"))
+            for bar in (
+                *bars((2 * i, 2 * i + 1)),
+                *bars((2 * i + 1, 2 * i + 2), kind="B"),
+            )
         ]
         found = pieces_of(pair, (0, 1000), 50)
-        forwards = sum(piece.end - piece.start for piece in found if piece.bar.kind == "F")
+        forwards = sum(
+            piece.end - piece.start for piece in found if piece.bar.kind == "F"
+        )
         assert forwards == pytest.approx(500, abs=20)
 
 
@@ -79,7 +90,10 @@ class TestPieces:
     ("bar", "names"),
     [
         (Bar(0, 1, "F", "F", "F12"), {20: "F12", 11: "12", 6: ""}),
-        (Bar(0, 1, "kernel", "W", "weight_grad12", short="W12"), {80: "weight_grad12", 20: "W12"}),
+        (
+            Bar(0, 1, "kernel", "W", "weight_grad12", short="W12"),
+            {80: "weight_grad12", 20: "W12"},
+        ),
         (Bar(0, 1, "wait", "w", "hold", short=""), {15: "w", 30: "hold", 3: ""}),
     ],
 )
@@ -91,7 +105,10 @@ def test_the_longest_name_that_fits_is_written(bar, names):
 class TestGantt:
     def test_every_device_has_a_row_and_a_strip_of_memory(self, result):
         rows, strips = gantt(result).axes
-        assert [label.get_text() for label in rows.get_yticklabels()] == ["device 0", "device 1"]
+        assert [label.get_text() for label in rows.get_yticklabels()] == [
+            "device 0",
+            "device 1",
+        ]
         assert rows.get_xlim() == strips.get_xlim() == (0, float(result.makespan))
         assert "2 of 2" in texts(gantt(result))
 
@@ -142,14 +159,18 @@ def test_colours():
     assert look_of("no such kind").is_hatched
 
 
-@pytest.mark.parametrize(("iterations", "every"), [(20, 1), (84, 1), (85, 2), (10_000, 120)])
+@pytest.mark.parametrize(
+    ("iterations", "every"), [(20, 1), (84, 1), (85, 2), (10_000, 120)]
+)
 def test_iterations_are_marked_as_far_as_marks_can_be_told_apart(iterations, every):
     # 7 inches are 504 points: room for 84 marks of 6 points, and 84 x 120 >= 10,000.
     row = Row("device 0", True, bars((0, 1)))
     chart = Chart([row], float(iterations), "us", iterations=list(range(iterations)))
     _, (axes,) = sheet_of(7.0, [14.0])
     frame_chart(axes, chart, 14.0)
-    marked = [int(text.get_text()) for text in axes.texts if text.get_text().isdecimal()]
+    marked = [
+        int(text.get_text()) for text in axes.texts if text.get_text().isdecimal()
+    ]
     assert marked == list(range(0, iterations, every))
     assert [line.get_xdata()[0] for line in axes.lines] == marked
 
@@ -157,7 +178,9 @@ def test_iterations_are_marked_as_far_as_marks_can_be_told_apart(iterations, eve
 def test_more_rows_than_a_picture_can_show_are_refused():
     count = LAYOUT.most_charted + 1
     ops = [
-        ScheduledOp(id=f"F{n}", kind="F", device=n, stage=n, microbatch=0, start=0, end=1)
+        ScheduledOp(
+            id=f"F{n}", kind="F", device=n, stage=n, microbatch=0, start=0, end=1
+        )
         for n in range(count)
     ]
     schedule = ScheduleDocument(time_unit="us", ops=ops)

@@ -28,7 +28,9 @@ class Estimates:
         for each in node.get_nodes():
             # A kernel that Inductor generates from several ops is none of them.
             origins = list(each.node.get_origins()) if _is_extern(each.node) else []
-            times = [time for origin in origins if (time := estimator(origin)) is not None]
+            times = [
+                time for origin in origins if (time := estimator(origin)) is not None
+            ]
             if not times:
                 return None
             found += times
@@ -44,7 +46,9 @@ class Estimates:
 
 @cache
 def _estimator(profile: str) -> Any:
-    from torch._inductor.fx_passes.profile_guided_estimation import ProfileGuidedEstimator
+    from torch._inductor.fx_passes.profile_guided_estimation import (
+        ProfileGuidedEstimator,
+    )
 
     return ProfileGuidedEstimator(profile)
 
@@ -63,4 +67,6 @@ def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
     """
     times = [(durations(node), durations.measured(node)) for node in nodes]
     total = sum(time for time, _ in times)
-    return sum(known for _, known in times if known is not None) / total if total else 0.0
+    return (
+        sum(known for _, known in times if known is not None) / total if total else 0.0
+    )

@@ -38,7 +38,9 @@ class CompiledGraph:
     collectives: Collectives = "chained"
 
     @classmethod
-    def of(cls, nodes: Sequence[Any], collectives: Collectives = "chained") -> CompiledGraph:
+    def of(
+        cls, nodes: Sequence[Any], collectives: Collectives = "chained"
+    ) -> CompiledGraph:
         """Read the graph that is being compiled.
 
         `collectives`: keep Inductor's one order of the collectives of all groups, keep
@@ -120,7 +122,9 @@ class CompiledGraph:
         inner = [each.node for each in node.get_nodes()]
         return [_group_of(each) for each in inner if is_collective(each)]
 
-    def instance(self, durations: Durations, name: str, cap: float | None) -> OverlapInstance:
+    def instance(
+        self, durations: Durations, name: str, cap: float | None
+    ) -> OverlapInstance:
         """Return the graph as an overlap instance.
 
         `durations`: run time of each node in ms; waits are not asked.
@@ -132,7 +136,11 @@ class CompiledGraph:
         nodes = [self._node(node, durations) for node in self.nodes]
         self._pair_waits(nodes)
         self._add_barriers(nodes)
-        fields: dict[str, Any] = {"name": name, "nodes": nodes, "buffers": list(self._buffers())}
+        fields: dict[str, Any] = {
+            "name": name,
+            "nodes": nodes,
+            "buffers": list(self._buffers()),
+        }
         if cap is not None:
             fields["max_live_bytes"] = max(1, math.floor(cap))
         if self.collectives == "free":
@@ -145,14 +153,20 @@ class CompiledGraph:
 
         found: dict[str, Any] = {"name": node.get_name(), "kind": "compute"}
         deps = dict(self._dependencies(node))
-        real = {dep.get_name() for dep, is_fake in self._dependencies(node) if not is_fake}
+        real = {
+            dep.get_name() for dep, is_fake in self._dependencies(node) if not is_fake
+        }
         found["deps"] = [dep.get_name() for dep in deps if dep.get_name() in real]
         found["after"] = [dep.get_name() for dep in deps if dep.get_name() not in real]
         if contains_collective(node) and not contains_wait(node):
             kernels = [str(each.node.python_kernel_name) for each in node.get_nodes()]
             groups = self._groups(node)
             found |= {"kind": "comm", "group": groups[0] if groups else "0"}
-            known = (word for word in COLLECTIVES if any(word in kernel for kernel in kernels))
+            known = (
+                word
+                for word in COLLECTIVES
+                if any(word in kernel for kernel in kernels)
+            )
             found["collective"] = next(known, "other")
         elif contains_wait(node) and not contains_collective(node):
             return found | {"kind": WAIT}
@@ -199,7 +213,9 @@ class CompiledGraph:
         from torch._inductor import memory
         from torch.utils._ordered_set import OrderedSet
 
-        freeable = memory.get_freeable_input_buf(list(self.nodes), OrderedSet(self.inputs))
+        freeable = memory.get_freeable_input_buf(
+            list(self.nodes), OrderedSet(self.inputs)
+        )
         for name, buffer in freeable.items():
             yield self._buffer(name, buffer.mpi_buffer.size_free, buffer, None)
         left = {
@@ -211,7 +227,11 @@ class CompiledGraph:
                 size, maker = buffer.mpi_buffer.size_free, node
                 if buffer.mpi_buffer.size_alloc == 0 and size:
                     # One of several outputs of a kernel, which allocates them all.
-                    makers = (dep for dep, _ in self._dependencies(node) if left[id(dep)] >= size)
+                    makers = (
+                        dep
+                        for dep, _ in self._dependencies(node)
+                        if left[id(dep)] >= size
+                    )
                     maker = next(makers)
                 left[id(maker)] -= size
                 found = self._buffer(buffer.get_name(), size, buffer, maker.get_name())
@@ -220,16 +240,26 @@ class CompiledGraph:
                     yield found
         for node in self.nodes:
             if left[id(node)]:
-                yield {"bytes": left[id(node)], "producer": node.get_name(), "kept": True}
+                yield {
+                    "bytes": left[id(node)],
+                    "producer": node.get_name(),
+                    "kept": True,
+                }
 
-    def _buffer(self, name: str, size: int, buffer: Any, producer: str | None) -> dict[str, Any]:
+    def _buffer(
+        self, name: str, size: int, buffer: Any, producer: str | None
+    ) -> dict[str, Any]:
         users = [user.get_name() for user in buffer.mpi_buffer.succ_nodes]
         found = {"bytes": size, "users": users, "kept": name in self.outputs}
         return found if producer is None else {**found, "producer": producer}
 
 
 def _group_of(kernel: Any) -> str:
-    texts = (str(each) for each in reversed(list(kernel.constant_args)) if isinstance(each, str))
+    texts = (
+        str(each)
+        for each in reversed(list(kernel.constant_args))
+        if isinstance(each, str)
+    )
     return next(texts, "0")
 
 

@@ -38,15 +38,21 @@ class OverlapPass:
     """
 
     time_limit: float = 2.0  # seconds for a graph
-    memory: float | str | None = AS_COMPILED  # most memory: a factor of the peak as compiled
+    memory: float | str | None = (
+        AS_COMPILED  # most memory: a factor of the peak as compiled
+    )
     profile: str | None = (
         None  # trace of torch.profiler whose run times are taken where it has them
     )
-    collectives: Collectives = "chained"  # "frozen": one order per group; "free": a new one
+    collectives: Collectives = (
+        "chained"  # "frozen": one order per group; "free": a new one
+    )
     dump: str | None = None  # folder for the instances
     cache: str | None = None  # folder of the answers
     patience: float = 60.0  # seconds for which ranks wait for each other
-    group: Any = None  # torch.distributed.ProcessGroup whose ranks agree; all by default
+    group: Any = (
+        None  # torch.distributed.ProcessGroup whose ranks agree; all by default
+    )
     graphs: int = 0  # of them so far
 
     def __call__(self, nodes: Sequence[Any]) -> list[Any]:
@@ -79,12 +85,16 @@ class OverlapPass:
         durations = Estimates(self.profile)
         instance = graph.instance(durations, f"graph-{self.graphs}", cap)
         if self.dump is not None:
-            write_text(Path(self.dump) / f"{instance.name}.json", instance_text(instance))
+            write_text(
+                Path(self.dump) / f"{instance.name}.json", instance_text(instance)
+            )
         digest = self._digest(instance)
         solve = partial(self._solved, instance, digest)
         names = agreed_order(digest, solve, self.patience, self.group)
         if names is None:
-            raise PpsolveError("ranks compile different graphs, or no order was found in time")
+            raise PpsolveError(
+                "ranks compile different graphs, or no order was found in time"
+            )
         by_name = {node.get_name(): node for node in given}
         order = [by_name[name] for name in names]
         broken = graph.broken(order, cap)
@@ -133,7 +143,11 @@ def best_order(instance: OverlapInstance, time_limit: float) -> list[str] | None
 
     result = optimize(instance, time_limit=time_limit)
     found = getattr(result, "order", None)
-    return None if found is None else [name for name in found if not name.startswith(f"{WAIT}:")]
+    return (
+        None
+        if found is None
+        else [name for name in found if not name.startswith(f"{WAIT}:")]
+    )
 
 
 def refused_version() -> str | None:

@@ -14,7 +14,9 @@ PREFIX = "ppsolve/overlap"
 _turns: Counter[str] = Counter()
 
 
-def agreed_order(digest: str, solve: Solve, patience: float, group: Any = None) -> list[str] | None:
+def agreed_order(
+    digest: str, solve: Solve, patience: float, group: Any = None
+) -> list[str] | None:
     """Return the order that all ranks apply to the graph that they compile now.
 
     The first rank solves once every rank has told the same hash through the store of the default

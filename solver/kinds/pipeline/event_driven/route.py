@@ -13,7 +13,12 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+)
 from ppsolve.solver.structure.tables import memory_of
 
 
@@ -71,7 +76,9 @@ class Route:
     """What m micro-batches pass, one position after the other, and the queues that serve them."""
 
     stage_to_device: Sequence[int]  # device of each of the S stages
-    duration: IntArray  # int64[V, m]: durations in ticks; see `RouteShape` for the positions
+    duration: (
+        IntArray  # int64[V, m]: durations in ticks; see `RouteShape` for the positions
+    )
     # int64[V]: queue of each position. Queues are asked in the order of their numbers: all that
     # send first, then the compute queue of each device.
     queue: IntArray
@@ -138,7 +145,10 @@ class RouteRun:
         for device in range(len(most)):
             served = self.served[self.route.compute_queue(device)]
             position, microbatch = np.array(served, dtype=np.int64).reshape(-1, 2).T
-            at, is_forward = (shape.stage(position), microbatch), shape.is_forward(position)
+            at, is_forward = (
+                (shape.stage(position), microbatch),
+                shape.is_forward(position),
+            )
             change = np.where(is_forward, 1, -1) * memory.stored[at]
             needed = np.cumsum(change) - change + memory.peak[at]
             most[device] = needed[is_forward].max(initial=0)
@@ -183,14 +193,19 @@ def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
     Returns: int64[2, V, m], op numbers; `FREE` for the second of one op, and both of a
         transfer that takes no op.
     """
-    forward, sends = shape.is_forward(shape.positions), shape.is_transfer(shape.positions)
+    forward, sends = (
+        shape.is_forward(shape.positions),
+        shape.is_transfer(shape.positions),
+    )
     is_split = BACKWARD_INPUT in problem.kinds
     there = problem.grid(FORWARD)
     rows = np.full((2, shape.num_positions, there.shape[1]), FREE, dtype=np.int64)
     rows[0, forward & ~sends] = there
     rows[0, forward & sends] = problem.grid("TF")[:-1]
     rows[0, ~forward & sends] = problem.grid("TB")[:0:-1]
-    rows[0, ~forward & ~sends] = problem.grid(BACKWARD_INPUT if is_split else BACKWARD)[::-1]
+    rows[0, ~forward & ~sends] = problem.grid(BACKWARD_INPUT if is_split else BACKWARD)[
+        ::-1
+    ]
     if is_split:
         rows[1, ~forward & ~sends] = problem.grid(BACKWARD_WEIGHT)[::-1]
     return rows
@@ -207,7 +222,9 @@ def _memory(problem: Problem, ops: IntArray) -> RouteMemory | None:
         (memory.release_pointer, memory.release_amount),
     ):
         total = np.zeros(problem.num_ops, dtype=np.int64)
-        np.add.at(total, np.repeat(np.arange(problem.num_ops), np.diff(pointer)), amounts)
+        np.add.at(
+            total, np.repeat(np.arange(problem.num_ops), np.diff(pointer)), amounts
+        )
         totals.append(total[forwards])
     return RouteMemory(totals[0], totals[0] - totals[1], memory.size)
 
@@ -239,7 +256,9 @@ class InTurn:
         served.
     """
 
-    def __init__(self, plan: Iterable[Hashable], key: Callable[[Visit], Hashable]) -> None:
+    def __init__(
+        self, plan: Iterable[Hashable], key: Callable[[Visit], Hashable]
+    ) -> None:
         self._plan = deque(plan)
         self._key = key
         self._waiting: dict[Hashable, deque[Visit]] = defaultdict(deque)
@@ -270,7 +289,9 @@ class BackwardsFirst:
     def arrive(self, visit: Visit) -> None:
         """Note what has arrived."""
         self._waiting.append(visit)
-        self._waiting.sort(key=lambda each: (self._is_forward(each.position), each.microbatch))
+        self._waiting.sort(
+            key=lambda each: (self._is_forward(each.position), each.microbatch)
+        )
 
     def choose(self) -> Visit | None:
         """Return the first that may run, or None where all that waits is too far ahead."""
@@ -297,7 +318,9 @@ class _End(NamedTuple):
         return bool(self.time < other.time)
 
 
-def serve(route: Route, servers: Sequence[Server], waits: Waits | None = None) -> RouteRun:
+def serve(
+    route: Route, servers: Sequence[Server], waits: Waits | None = None
+) -> RouteRun:
     """Run all micro-batches over a route, from one event to the next.
 
     At every event each idle queue may start one visit, by the number of the queue. What ends at

@@ -12,8 +12,18 @@ import numpy as np
 from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.documents.errors import HeuristicFailedError, NotApplicableError
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
-from ppsolve.solver.kinds.pipeline.actions import FULL, Order, action_strings, schedule_actions
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    Proposal,
+    Request,
+    Requirement,
+)
+from ppsolve.solver.kinds.pipeline.actions import (
+    FULL,
+    Order,
+    action_strings,
+    schedule_actions,
+)
 from ppsolve.solver.kinds.pipeline.event_driven.route import (
     BackwardsFirst,
     FirstCome,
@@ -26,7 +36,13 @@ from ppsolve.solver.kinds.pipeline.event_driven.route import (
     serve,
     visit_ops,
 )
-from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, LOOPED, ONE_PIPE, ONE_STAGE, UNEQUAL
+from ppsolve.solver.kinds.pipeline.published import (
+    A_PIPELINE,
+    LOOPED,
+    ONE_PIPE,
+    ONE_STAGE,
+    UNEQUAL,
+)
 
 Turn = tuple[bool, int]
 """Whether a turn is a forward, and its micro-batch."""
@@ -44,7 +60,9 @@ def relaxed_1f1b(route: Route) -> RouteRun:
     it stops after p micro-batches (awslabs repository, HEAD 2023-12-08).
     """
     count, is_forward = route.num_devices, route.shape.is_forward
-    return serve(route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)])
+    return serve(
+        route, [BackwardsFirst(is_forward, count) for _ in range(route.num_queues)]
+    )
 
 
 def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
@@ -57,7 +75,10 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
     """
     chunks = route.shape.num_stages // route.num_devices
     rounds = chunks * route.num_microbatches - route.num_devices
-    forwards, backwards = _rounds(route, is_forward=True), _rounds(route, is_forward=False)
+    forwards, backwards = (
+        _rounds(route, is_forward=True),
+        _rounds(route, is_forward=False),
+    )
     return strict_1f1b(
         route,
         {
@@ -96,7 +117,10 @@ def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
     """
     shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
-    sent = [_without_last(plan, at_end=True) if d == last else plan for d, plan in enumerate(plans)]
+    sent = [
+        _without_last(plan, at_end=True) if d == last else plan
+        for d, plan in enumerate(plans)
+    ]
     sent[0] = _without_last(sent[0], at_end=False)
     through = []
     for queue in range(route.compute_queue(0)):
@@ -120,11 +144,15 @@ def turns_1f1b(route: Route, device: int) -> list[Turn]:
     """
     devices, count = route.num_devices, route.num_microbatches
     chunks = route.shape.num_stages // devices
-    groups = [range(first, min(first + devices, count)) for first in range(0, count, devices)]
+    groups = [
+        range(first, min(first + devices, count)) for first in range(0, count, devices)
+    ]
     turns = [k for group in groups for _ in range(chunks) for k in group]
     lead = min(_lead(route, device), len(turns))
     pairs = zip(turns[lead:], turns, strict=False)
-    steady = chain.from_iterable(((True, ahead), (False, back)) for ahead, back in pairs)
+    steady = chain.from_iterable(
+        ((True, ahead), (False, back)) for ahead, back in pairs
+    )
     first = [(True, k) for k in turns[:lead]]
     return [*first, *steady, *((False, k) for k in turns[len(turns) - lead :])]
 
@@ -165,7 +193,9 @@ def wait_free_cyclic(route: Route) -> RouteRun:
     if not rounds.fits:
         careful = cyclic(route, keeps_room=True)
         rounds = careful if careful.is_complete else rounds
-    return serve(route, [InTurn(served, lambda visit: visit) for served in rounds.served])
+    return serve(
+        route, [InTurn(served, lambda visit: visit) for served in rounds.served]
+    )
 
 
 class _Rounds:
@@ -221,9 +251,17 @@ class _Rounds:
 
     def _first_of_each(self, queue: int) -> list[Visit]:
         # Backwards and forwards in turn.
-        ready = [v for v, served in enumerate(self.queue) if served == queue and self.waiting[v]]
+        ready = [
+            v
+            for v, served in enumerate(self.queue)
+            if served == queue and self.waiting[v]
+        ]
         backwards, forwards = (
-            sorted((self.waiting[v][0], v) for v in ready if self.route.shape.is_forward(v) == way)
+            sorted(
+                (self.waiting[v][0], v)
+                for v in ready
+                if self.route.shape.is_forward(v) == way
+            )
             for way in (False, True)
         )
         heads = chain.from_iterable(zip_longest(backwards, forwards))
@@ -252,13 +290,19 @@ class _Rounds:
 class EventDriven:
     """Runs a scheduler that decides while time goes by, on micro-batches in a given order."""
 
-    rule: Callable[[Route], RouteRun]  # runs all micro-batches of a route in their order
+    rule: Callable[
+        [Route], RouteRun
+    ]  # runs all micro-batches of a route in their order
     # Whether ops wait until the run starts them, instead of starting as early as its orders
     # allow.
     has_barriers: bool = False
-    sends_ahead: bool = False  # whether transfers start together with the op that feeds them
+    sends_ahead: bool = (
+        False  # whether transfers start together with the op that feeds them
+    )
 
-    def __call__(self, request: Request, permutation: IntArray | None = None) -> Proposal:
+    def __call__(
+        self, request: Request, permutation: IntArray | None = None
+    ) -> Proposal:
         """Run the scheduler.
 
         `permutation`: int64[m], optional, the micro-batch at each place of the order;
@@ -268,7 +312,9 @@ class EventDriven:
         """
         route = route_of(request.instance, request.problem)
         sending = route.shape.is_transfer(route.shape.positions)
-        if self.sends_ahead and (route.duration[sending].any() or route.lag[sending].any()):
+        if self.sends_ahead and (
+            route.duration[sending].any() or route.lag[sending].any()
+        ):
             raise NotApplicableError(
                 "needs transfers that take no time: its rounds start a transfer together with the "
                 "op that feeds it"
@@ -282,14 +328,18 @@ class EventDriven:
         ops = visit_ops(request.problem, route.shape)[:, :, permutation]
         edges = [] if self.sends_ahead else [_sending_orders(run, ops)]
         edges += [_no_earlier(run, ops)] if self.has_barriers else []
-        return Proposal(schedule_actions(request.problem, orders, *edges), action_strings(orders))
+        return Proposal(
+            schedule_actions(request.problem, orders, *edges), action_strings(orders)
+        )
 
 
 def _orders(run: RouteRun, permutation: IntArray) -> list[Order]:
     route, shape = run.route, run.route.shape
     orders = []
     for device in range(route.num_devices):
-        position, place = np.array(run.served[route.compute_queue(device)]).reshape(-1, 2).T
+        position, place = (
+            np.array(run.served[route.compute_queue(device)]).reshape(-1, 2).T
+        )
         kind = np.where(shape.is_forward(position), 0, FULL)
         orders.append(Order(shape.stage(position), kind, permutation[place]))
     return orders
@@ -297,7 +347,9 @@ def _orders(run: RouteRun, permutation: IntArray) -> list[Order]:
 
 def _sending_orders(run: RouteRun, ops: IntArray) -> Edges:
     sent = run.served[: -run.route.num_devices]
-    chains = [np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent]
+    chains = [
+        np.array([ops[0][visit] for visit in visits], dtype=np.int64) for visits in sent
+    ]
     return chain_edges([chain[chain != FREE] for chain in chains])
 
 
@@ -315,13 +367,17 @@ def _no_earlier(run: RouteRun, ops: IntArray) -> Edges:
 DYNAPIPE = "DynaPipe: Jiang et al. 2024"
 
 
-def _dynapipe(name: str, summary: str, scheduler: EventDriven, *more: Requirement) -> Heuristic:
+def _dynapipe(
+    name: str, summary: str, scheduler: EventDriven, *more: Requirement
+) -> Heuristic:
     needs = (ONE_PIPE, *more, UNEQUAL)
     return Heuristic(name, summary, scheduler, A_PIPELINE, needs, source=DYNAPIPE)
 
 
 EVENT_DRIVEN = (
-    _dynapipe("fifo", "every device and queue serves what arrived first", EventDriven(fifo)),
+    _dynapipe(
+        "fifo", "every device and queue serves what arrived first", EventDriven(fifo)
+    ),
     _dynapipe(
         "cyclic",
         "rounds with a barrier: a backward and a forward of each stage a round",

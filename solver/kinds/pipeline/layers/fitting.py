@@ -24,8 +24,14 @@ class MemoryFit:
         self._memory = memory
         costs = list(zip(layers.extra, layers.held, strict=True))
         every = range(len(costs))
-        useful = [b for b in every if not any(c < costs[b] and c[1] <= costs[b][1] for c in costs)]
-        self._smaller = [(a, b) for a in every for b in useful if costs[b][1] < costs[a][1]]
+        useful = [
+            b
+            for b in every
+            if not any(c < costs[b] and c[1] <= costs[b][1] for c in costs)
+        ]
+        self._smaller = [
+            (a, b) for a in every for b in useful if costs[b][1] < costs[a][1]
+        ]
         self._faster = [(a, b) for a in every for b in useful if costs[b] < costs[a]]
 
     def fitted(

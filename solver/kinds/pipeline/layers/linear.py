@@ -13,7 +13,12 @@ from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.kinds.pipeline.grammar import BACKWARD, BACKWARD_WEIGHT, COMPUTE_KINDS, FORWARD
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_WEIGHT,
+    COMPUTE_KINDS,
+    FORWARD,
+)
 from ppsolve.solver.structure.holds import whole_units
 
 InFlight = Sequence[IntArray]
@@ -84,13 +89,20 @@ def memory_of_devices(
     held = [Fraction(amount) for amount in layers.held]
     for device in range(instance.num_devices):
         stages = [s for s, d in enumerate(instance.stage_to_device) if d == device]
-        rows = np.eye(len(stages), dtype=np.int64) if in_flight is None else in_flight[device]
+        rows = (
+            np.eye(len(stages), dtype=np.int64)
+            if in_flight is None
+            else in_flight[device]
+        )
         room = [entry_at(memory.capacity, device) for _ in rows]
         for place, stage in enumerate(stages):
             if (end := ends.get(stage)) is not None:
                 static, activation = Fraction(end.static), Fraction(end.activation)
                 counts = rows[:, place].tolist()
-                room = [a - static - n * activation for a, n in zip(room, counts, strict=True)]
+                room = [
+                    a - static - n * activation
+                    for a, n in zip(room, counts, strict=True)
+                ]
         each = [
             n * amount + Fraction(layers.body.static)
             for row in rows.tolist()
@@ -103,7 +115,9 @@ def memory_of_devices(
     return found
 
 
-def peaks_of_order(stage_to_device: Sequence[int], orders: Sequence[Any]) -> list[IntArray]:
+def peaks_of_order(
+    stage_to_device: Sequence[int], orders: Sequence[Any]
+) -> list[IntArray]:
     """Return the micro-batches in flight at the forwards of each device under an order.
 
     `stage_to_device`: device of each stage.
@@ -119,7 +133,9 @@ def fullest_rows(table: IntArray) -> IntArray:
 
 
 def in_flight_of(
-    stage_to_device: Sequence[int], orders: Sequence[Any], at: Sequence[int] | None = None
+    stage_to_device: Sequence[int],
+    orders: Sequence[Any],
+    at: Sequence[int] | None = None,
 ) -> list[IntArray]:
     """Return all numbers of micro-batches in flight at the forwards of each device.
 

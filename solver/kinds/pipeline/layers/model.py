@@ -36,7 +36,10 @@ class LayerModel:
     """
 
     def __init__(
-        self, instance: PipelineInstance, scale: TimeScale, in_flight: InFlight | None = None
+        self,
+        instance: PipelineInstance,
+        scale: TimeScale,
+        in_flight: InFlight | None = None,
     ) -> None:
         layers = instance.layers
         assert layers is not None
@@ -44,7 +47,8 @@ class LayerModel:
         self.cp = cp_model.CpModel()
         stages, most = instance.num_stages, layers.body.count
         self.counts = [
-            [self.cp.new_int_var(0, most, "") for _ in range(stages)] for _ in layers.names
+            [self.cp.new_int_var(0, most, "") for _ in range(stages)]
+            for _ in layers.names
         ]
         self.makespan = self.cp.new_int_var(0, 2**50, "")
         self.cp.add(sum(sum(row) for row in self.counts) == most)
@@ -54,7 +58,9 @@ class LayerModel:
         self._add_times()
         for memory in memory_of_devices(instance, in_flight):
             own = [row[stage] for row in self.counts for stage in memory.stages]
-            for amounts, limit in zip(memory.amounts, memory.limits.tolist(), strict=True):
+            for amounts, limit in zip(
+                memory.amounts, memory.limits.tolist(), strict=True
+            ):
                 taken = cp_model.LinearExpr.weighted_sum(own, amounts.ravel().tolist())
                 self.cp.add(taken <= limit)
         self.cp.minimize(self.makespan)
@@ -63,18 +69,24 @@ class LayerModel:
         """Return the ticks of an op of a stage as an expression."""
         counts = [each[stage] for each in self.counts]
         ticks = self.times.each[row].tolist()
-        return cp_model.LinearExpr.weighted_sum(counts, ticks) + int(self.times.fixed[row, stage])
+        return cp_model.LinearExpr.weighted_sum(counts, ticks) + int(
+            self.times.fixed[row, stage]
+        )
 
     def _add_times(self) -> None:
         instance = self.instance
         stages = range(instance.num_stages)
         forward, backward, *weights = (
-            [self._time(row, s) for s in stages] for row in range(len(self.times.fields))
+            [self._time(row, s) for s in stages]
+            for row in range(len(self.times.fields))
         )
         weight = weights[0] if weights else [0] * len(stages)
         devices, ticks = instance.stage_to_device, self.scale.ticks
         there, back = (
-            [ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0 for a, b in ways]
+            [
+                ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0
+                for a, b in ways
+            ]
             for ways in (pairwise(devices), zip(devices[1:], devices, strict=False))
         )
         for device in range(instance.num_devices):
@@ -94,7 +106,9 @@ class LayerModel:
         `ops`: int64[fields, S], ops of the path.
         `fixed`: ticks that pass beside them.
         """
-        path = sum(int(ops[k, s]) * self._time(k, s) for k, s in np.argwhere(ops).tolist())
+        path = sum(
+            int(ops[k, s]) * self._time(k, s) for k, s in np.argwhere(ops).tolist()
+        )
         self.cp.add(self.makespan >= path + fixed)
 
     def solve(self, limits: SearchLimits, clock: Clock) -> SplitAnswer:

@@ -73,7 +73,9 @@ class OrderedSplits:
         assert instance.layers is not None
         self.fit = MemoryFit(instance.layers, self._memory)
         kinds = [even.kinds.index(kind) for kind in instance.times.by_kind()]
-        self._moved = np.flatnonzero(np.isin(even.kind, kinds) & (even.microbatch != FREE))
+        self._moved = np.flatnonzero(
+            np.isin(even.kind, kinds) & (even.microbatch != FREE)
+        )
         place = [kinds.index(kind) for kind in even.kind[self._moved].tolist()]
         self._place = np.array(place, dtype=np.int64), even.stage[self._moved]
         expect(ORDERED_STEPS * even.num_ops)
@@ -95,9 +97,13 @@ class OrderedSplits:
 
     def schedule(self, counts: IntArray) -> Schedule:
         """Return the schedule of a split."""
-        return time_orders(lower_split(self._instance, counts), self._chains, self._waits)
+        return time_orders(
+            lower_split(self._instance, counts), self._chains, self._waits
+        )
 
-    def search(self, clock: Clock, enough: int, seed: int = 1, steps: int = 10**9) -> SplitAnswer:
+    def search(
+        self, clock: Clock, enough: int, seed: int = 1, steps: int = 10**9
+    ) -> SplitAnswer:
         """Search the best split.
 
         `enough`: makespan in ticks at which nothing better is asked for.
@@ -109,7 +115,9 @@ class OrderedSplits:
             return found
         search = LayerSearch(self.rate, seed, steps, self.fit.fitted)
         everywhere = np.ones(self._instance.num_stages, dtype=np.bool_)
-        even = self.fit.fitted(even_counts(self._instance), everywhere, random.Random(seed))
+        even = self.fit.fitted(
+            even_counts(self._instance), everywhere, random.Random(seed)
+        )
         starts = [each for each in (found.counts, even) if each is not None]
         if starts:
             best = min(starts, key=lambda each: self.rate(each) or math.inf)
@@ -136,7 +144,9 @@ class OrderedSplits:
             model.add_path(*self._longest_path(duration, start))
         return SplitAnswer(best, bound)
 
-    def _longest_path(self, duration: IntArray, start: IntArray) -> tuple[IntArray, int]:
+    def _longest_path(
+        self, duration: IntArray, start: IntArray
+    ) -> tuple[IntArray, int]:
         """Return the ops of layers on a longest path, int64[fields, S], and the ticks beside."""
         before, after, lag = self._edges
         tight = start[before] + duration[before] + lag == start[after]

@@ -20,7 +20,9 @@ from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTa
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
-GENERIC_SEARCHES = frozenset(heuristic.name for heuristic in GENERIC if heuristic.is_search)
+GENERIC_SEARCHES = frozenset(
+    heuristic.name for heuristic in GENERIC if heuristic.is_search
+)
 
 
 class LayersPart(OpenPart):
@@ -32,9 +34,13 @@ class LayersPart(OpenPart):
         """Whether the pipeline has layers."""
         return instance.layers is not None
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the split that a document claims, or of an even one."""
-        return lower_split(instance, counts_of_document(instance, document)[0], exact=exact)
+        return lower_split(
+            instance, counts_of_document(instance, document)[0], exact=exact
+        )
 
     def violations(
         self, instance: PipelineInstance, data: Any, schedule: Schedule | None
@@ -42,7 +48,9 @@ class LayersPart(OpenPart):
         """Return the claim of a split that is none."""
         return layers_violations(instance, data)
 
-    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the number of layers of each stage and type."""
         layers, counts = instance.layers, schedule.problem.choice
         assert layers is not None
@@ -50,7 +58,9 @@ class LayersPart(OpenPart):
             return None
         return {"layers": named_counts(layers, counts)}
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of sharing layers out."""
         return LayersTask(kind, instance, kind.lower(instance, exact=exact))
 

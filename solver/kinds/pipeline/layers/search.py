@@ -102,7 +102,9 @@ class LayerSearch:
             source = self._random.randrange(stages)
             kinds = [kind for kind in range(types) if changed[kind, source]]
             kind, other = self._random.choice(kinds), self._random.randrange(types)
-            is_moved = changed[:, source].sum() > 1 and (types == 1 or self._random.random() < 0.6)
+            is_moved = changed[:, source].sum() > 1 and (
+                types == 1 or self._random.random() < 0.6
+            )
             target = self._random.randrange(stages) if is_moved else source
             changed[kind, source] -= 1
             changed[other, target] += 1

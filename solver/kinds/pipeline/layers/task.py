@@ -13,7 +13,12 @@ from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    Proposal,
+    Request,
+    Requirement,
+)
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,
     backward_first,
@@ -60,7 +65,9 @@ def _ordered(heuristic: Heuristic) -> Heuristic:
         effort = request.effort
         found = splits.search(effort.clock, effort.board.bound.value, 1, ORDERED_STEPS)
         if found.counts is None:
-            raise NotApplicableError("needs a split that fits its memory: there is none")
+            raise NotApplicableError(
+                "needs a split that fits its memory: there is none"
+            )
         return Proposal(splits.schedule(found.counts), action_strings(splits.orders))
 
     return Heuristic(
@@ -79,7 +86,8 @@ HAS_LAYERS = Requirement("layers", lambda instance: instance.layers is not None)
 SPLIT_HEURISTICS = tuple(
     _ordered(each)
     for each in PUBLISHED
-    if each.name in {"1f1b", "zb-h1", "interleaved-1f1b", "interleaved-less-memory", "zbv"}
+    if each.name
+    in {"1f1b", "zb-h1", "interleaved-1f1b", "interleaved-less-memory", "zbv"}
 )
 """Published orders, each with the best split that local search finds for it."""
 
@@ -94,7 +102,9 @@ def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
     units = turn.options.limits(turn.clock).deterministic
     steps = ORDERED_STEPS if turn.options.deterministic else 10**9
     if units is not None:
-        steps = min(steps, int(units * turn.params.modes.split_ops / task.problem.num_ops))
+        steps = min(
+            steps, int(units * turn.params.modes.split_ops / task.problem.num_ops)
+        )
 
     def rate(counts: IntArray) -> int | None:
         found = task.listed(counts)
@@ -116,7 +126,9 @@ def search_again(turn: Turn) -> StopReason | None:
     Returns: what ended the last search of orders.
     """
     again, reason = 0, None
-    while turn.clock.is_limited and not (turn.clock.is_over or turn.board.is_good_enough or reason):
+    while turn.clock.is_limited and not (
+        turn.clock.is_over or turn.board.is_good_enough or reason
+    ):
         again, known = again + 1, turn.board.value
         search_splits(turn.share(0.5), again)
         if turn.board.value != known:
@@ -128,7 +140,9 @@ LAYER_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
     SEARCHES,
-    Step(SPLITS, has_time_to_search, lambda t: t.params.modes.choice_share, search_splits),
+    Step(
+        SPLITS, has_time_to_search, lambda t: t.params.modes.choice_share, search_splits
+    ),
     Step("orders", has_best_choice, lambda t: 0.95, search_orders, EXACT_SLACK),
     Step("further splits", has_best_choice, lambda t: 0.95, search_again, EXACT_SLACK),
     SETTLED,
@@ -151,15 +165,24 @@ class LayersTask(ChoiceTask):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the work of all layers, then by the busiest device of any split."""
-        times, devices = SplitTimes.of(self.instance, self.scale), self.instance.num_devices
-        work = int(self.instance.layers.body.count * times.each[:, 0].sum() + times.fixed.sum())
-        self.board.raise_bound(-(-self.instance.num_microbatches * work // devices), LAYERS)
+        times, devices = (
+            SplitTimes.of(self.instance, self.scale),
+            self.instance.num_devices,
+        )
+        work = int(
+            self.instance.layers.body.count * times.each[:, 0].sum() + times.fixed.sum()
+        )
+        self.board.raise_bound(
+            -(-self.instance.num_microbatches * work // devices), LAYERS
+        )
         # The model is loaded and solved after that, for which a short clock may not suffice.
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 
         if self.objective is not Objective.MAKESPAN:
             return
-        answer = LayerModel(self.instance, self.scale).solve(MODEL_LIMITS, clock or Clock())
+        answer = LayerModel(self.instance, self.scale).solve(
+            MODEL_LIMITS, clock or Clock()
+        )
         if answer.is_infeasible:
             raise MemoryInfeasible(
                 "memory: no split of the layers fits, even with one micro-batch in flight"
@@ -182,11 +205,17 @@ class LayersTask(ChoiceTask):
         """Return that the layers are not shared out."""
         counts, layers = schedule.problem.choice, self.instance.layers
         is_split = counts.shape == (len(layers.names), self.instance.num_stages)
-        if not is_split or counts.sum() != layers.body.count or np.any(counts.sum(axis=0) < 1):
+        if (
+            not is_split
+            or counts.sum() != layers.body.count
+            or np.any(counts.sum(axis=0) < 1)
+        ):
             return "no split of the layers"
         return None
 
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+    def search_below(
+        self, analytic: int, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
         """Search for a schedule of the even split, which refutes a bound but proves none."""
         try:
             return search_below(self.implied, analytic, claimed, limits)

@@ -38,7 +38,9 @@ class Alternative:
         return float(measure(self.schedule).peak_memory[device])
 
 
-def alternatives_of(problems: ModeProblems, best: Schedule, clock: Clock) -> Iterator[Alternative]:
+def alternatives_of(
+    problems: ModeProblems, best: Schedule, clock: Clock
+) -> Iterator[Alternative]:
     """Yield every other mode of every stage, with as good a schedule as the time allows.
 
     `problems`: problems of all choices.

@@ -20,8 +20,18 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import has_open_modes, modes_of
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request, Requirement
-from ppsolve.solver.kinds.pipeline.actions import Chains, Order, action_strings, resolved
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    Proposal,
+    Request,
+    Requirement,
+)
+from ppsolve.solver.kinds.pipeline.actions import (
+    Chains,
+    Order,
+    action_strings,
+    resolved,
+)
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 
@@ -53,7 +63,9 @@ class OrderedModes:
         modes = modes_of(instance)
         assert modes is not None
         self.modes, self.problems = modes, ModeProblems(modes, request.problem.scale)
-        self.orders: list[Order] = _published(request) if orders is None else list(orders)
+        self.orders: list[Order] = (
+            _published(request) if orders is None else list(orders)
+        )
 
     def timed(self, choice: IntArray, *, waits: bool = False) -> _OrderedChoice:
         """Time the order with a choice of modes.
@@ -62,10 +74,14 @@ class OrderedModes:
         `waits`: recomputing waits for the gradient, as a part of the backward does.
         """
         if not self.modes.allows(choice):
-            raise NotApplicableError(f"needs other decisions than by {self.modes.decide}")
+            raise NotApplicableError(
+                f"needs other decisions than by {self.modes.decide}"
+            )
         problem = self.problems.problem(choice)
         known = resolved(problem, self.orders)
-        chains = replace(known, ops=[_with_recomputing(problem, ops) for ops in known.ops])
+        chains = replace(
+            known, ops=[_with_recomputing(problem, ops) for ops in known.ops]
+        )
         edges = [_copies_back(problem, chains)]
         if waits:
             edges.append(_gradients(problem))
@@ -81,13 +97,17 @@ class OrderedModes:
         """Time that each mode takes to recompute, 0 of keeping: object[modes, S]."""
         stages, kept = range(self.modes.shape[0]), [0] * self.modes.shape[0]
         modes = map(self.modes.mode, self.modes.recomputing)
-        return np.array([kept, *([entry_at(m.time, s) for s in stages] for m in modes)], object)
+        return np.array(
+            [kept, *([entry_at(m.time, s) for s in stages] for m in modes)], object
+        )
 
     @cached_property
     def smallest(self) -> int:
         """The mode that recomputes and leaves the least in memory."""
         stages, held = range(self.modes.shape[0]), self.modes.held
-        return min(self.modes.recomputing, key=lambda n: sum(held(s, n).sum() for s in stages))
+        return min(
+            self.modes.recomputing, key=lambda n: sum(held(s, n).sum() for s in stages)
+        )
 
     @property
     def by_time(self) -> list[int]:
@@ -101,7 +121,9 @@ class OrderedModes:
 
 def _published(request: Request) -> list[Order]:
     known = (each for each in PUBLISHED if each.name in ORDERED_BY)
-    base = next((each for each in known if each.obstacle(request.instance) is None), None)
+    base = next(
+        (each for each in known if each.obstacle(request.instance) is None), None
+    )
     if base is None or base.orders is None:
         raise NotApplicableError(f"needs a placement of {', '.join(ORDERED_BY)}")
     return base.orders(request)
@@ -139,7 +161,10 @@ def _copies_back(problem: Problem, chains: Chains) -> Edges:
                 before.append(int(ops[number - AHEAD - 1]))
                 after.append(back)
             channel = int(problem.resources_of(back)[0])
-            if channel in last and problem.device[last[channel]] == problem.device[back]:
+            if (
+                channel in last
+                and problem.device[last[channel]] == problem.device[back]
+            ):
                 before.append(last[channel])
                 after.append(back)
             last[channel] = back
@@ -147,7 +172,9 @@ def _copies_back(problem: Problem, chains: Chains) -> Edges:
     return edges[0], edges[1], np.zeros(edges.shape[1], dtype=np.int64)
 
 
-def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _OrderedChoice:
+def _first_that_fits(
+    asked: OrderedModes, choices: Iterable[IntArray]
+) -> _OrderedChoice:
     for found in map(partial(asked.timed, waits=True), choices):
         if not found.overfull:
             break
@@ -156,7 +183,9 @@ def _first_that_fits(asked: OrderedModes, choices: Iterable[IntArray]) -> _Order
 
 def _recompute_window(asked: OrderedModes) -> _OrderedChoice:
     most = int(asked.modes.windows_of().max()) + 1
-    kept = (asked.modes.in_window(asked.smallest, count) for count in range(most, -1, -1))
+    kept = (
+        asked.modes.in_window(asked.smallest, count) for count in range(most, -1, -1)
+    )
     return _first_that_fits(asked, kept)
 
 
@@ -164,12 +193,16 @@ def _recompute_per_stage(asked: OrderedModes) -> _OrderedChoice:
     """Choose, device by device, the modes that take the least time and fit."""
     problem = asked.problems.problem(asked.everywhere(0))
     first = problem.grid("F")[:, 0]
-    stages_of = [np.flatnonzero(problem.device[first] == d) for d in range(len(asked.orders))]
+    stages_of = [
+        np.flatnonzero(problem.device[first] == d) for d in range(len(asked.orders))
+    ]
     combinations = []
     for stages in stages_of:
         every = list(product(asked.by_time, repeat=len(stages)))
         times = asked.times[np.array(every), stages].sum(axis=1)
-        combinations.append([every[number] for number in np.argsort(times, kind="stable")])
+        combinations.append(
+            [every[number] for number in np.argsort(times, kind="stable")]
+        )
     place = [0] * len(combinations)
     while True:
         column = np.zeros(asked.modes.shape[0], dtype=np.int64)
@@ -206,7 +239,9 @@ def _pipe_offload(asked: OrderedModes) -> _OrderedChoice:
     span, slot = _lifespans(asked)
     long = span > 6 * slot
     if asked.modes.decide != "microbatch":
-        long = np.broadcast_to(np.median(span, axis=1, keepdims=True) > 6 * slot, span.shape)
+        long = np.broadcast_to(
+            np.median(span, axis=1, keepdims=True) > 6 * slot, span.shape
+        )
     return asked.timed(np.where(long, asked.modes.offloading, 0))
 
 
@@ -227,7 +262,9 @@ def _offload_first(asked: OrderedModes) -> _OrderedChoice:
     devices = asked.problems.instance.num_devices
     chunks = np.arange(asked.modes.shape[0])[:, None] // devices
     choices = (
-        np.broadcast_to(np.where(chunks < count, asked.modes.offloading, 0), asked.modes.shape)
+        np.broadcast_to(
+            np.where(chunks < count, asked.modes.offloading, 0), asked.modes.shape
+        )
         for count in range(int(chunks.max()) + 2)
     )
     return _first_that_fits(asked, choices)
@@ -236,14 +273,19 @@ def _offload_first(asked: OrderedModes) -> _OrderedChoice:
 OPEN = Requirement("memory modes that are open", has_open_modes)
 RECOMPUTES = Requirement(
     "modes that recompute",
-    lambda instance: instance.memory is not None and instance.memory.recompute is not None,
+    lambda instance: (
+        instance.memory is not None and instance.memory.recompute is not None
+    ),
 )
 ANYTIME = Requirement(
     'recomputing with place "anytime"',
     lambda instance: instance.memory.recompute.place == "anytime",
 )
 OFFLOADS = Requirement(
-    "offload", lambda instance: instance.memory is not None and instance.memory.offload is not None
+    "offload",
+    lambda instance: (
+        instance.memory is not None and instance.memory.offload is not None
+    ),
 )
 
 
@@ -259,7 +301,12 @@ def _baseline(
         return Proposal(found.schedule, action_strings(found.orders))
 
     return Heuristic(
-        name, summary, propose, "open memory modes", (OPEN, *requirements), source=source
+        name,
+        summary,
+        propose,
+        "open memory modes",
+        (OPEN, *requirements),
+        source=source,
     )
 
 

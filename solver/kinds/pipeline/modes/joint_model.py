@@ -14,7 +14,11 @@ from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
-from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RECOMPUTE_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.mode_ops import (
+    OFFLOAD_KIND,
+    RECOMPUTE_KIND,
+    RELOAD_KIND,
+)
 from ppsolve.solver.exact.parameters import ModelTraits
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.structure.holds import whole_units
@@ -32,7 +36,9 @@ class MemoryEvent(NamedTuple):
     literal: Any
 
 
-def add_reservoir(cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fraction) -> bool:
+def add_reservoir(
+    cp: cp_model.CpModel, events: list[MemoryEvent], limit: Fraction
+) -> bool:
     """Keep what is taken from a pool within a limit.
 
     `cp`, `events`, `limit`: the model, what happens to the pool, and the most that may
@@ -75,7 +81,10 @@ class ChoiceModel:
             (pool.release_op, pool.release_amount, -1, self.end),
         ):
             pairs = zip(ops.tolist(), indices.tolist(), strict=True)
-            yield [MemoryEvent(moments[op], sign * pool.amounts[n], True) for op, n in pairs]
+            yield [
+                MemoryEvent(moments[op], sign * pool.amounts[n], True)
+                for op, n in pairs
+            ]
 
     def _add_pool(self, events: list[MemoryEvent], limit: Fraction) -> None:
         self.memory_is_exact &= add_reservoir(self.cp, events, limit)
@@ -126,7 +135,9 @@ class JointModel(ChoiceModel):
         self.literals = self._choose()
         self.size: list[Any] = problem.duration.tolist()
         self._lengthen()
-        self.end = [start + size for start, size in zip(self.start, self.size, strict=True)]
+        self.end = [
+            start + size for start, size in zip(self.start, self.size, strict=True)
+        ]
         for op in self._lengthened:
             self.end[op] = cp.new_int_var(0, self.upper, "")
             cp.add(self.end[op] == self.start[op] + self.size[op])
@@ -156,14 +167,18 @@ class JointModel(ChoiceModel):
         for (stage, microbatch), op in np.ndenumerate(self._grid[self._returning]):
             least = self.size[op]
             extra = {
-                number: self.problems.scale.ticks(entry_at(self.modes.mode(number).time, stage))
+                number: self.problems.scale.ticks(
+                    entry_at(self.modes.mode(number).time, stage)
+                )
                 for number in self.modes.recomputing
             }
             if not any(extra.values()):
                 continue
             self.size[op] = self.cp.new_int_var(least, least + max(extra.values()), "")
             literals = self.literals[stage][microbatch]
-            self.cp.add(self.size[op] == least + sum(t * literals[n] for n, t in extra.items()))
+            self.cp.add(
+                self.size[op] == least + sum(t * literals[n] for n, t in extra.items())
+            )
             self._lengthened[int(op)] = [(literals[n], t) for n, t in extra.items()]
 
     def _add_cell(self, cell: tuple[int, ...]) -> None:
@@ -177,7 +192,9 @@ class JointModel(ChoiceModel):
         forward_end = self.end[forward]
         for number in range(1, len(literals)):
             literal = literals[number]
-            rest = Fraction(np.broadcast_to(modes.rest(stage, number), modes.shape[1])[microbatch])
+            rest = Fraction(
+                np.broadcast_to(modes.rest(stage, number), modes.shape[1])[microbatch]
+            )
             drop, take = forward_end, self.start[returning]
             if number == modes.offloading:
                 if not rest:
@@ -207,16 +224,25 @@ class JointModel(ChoiceModel):
                 ]
 
     def _optional_op(
-        self, kind: str, cell: tuple[int, ...], time: Any, literal: Any, resource: DeviceName
+        self,
+        kind: str,
+        cell: tuple[int, ...],
+        time: Any,
+        literal: Any,
+        resource: DeviceName,
     ) -> tuple[Any, Any]:
         """Return start and end of an op that is there if a literal is true."""
         stage, microbatch = cell
         ticks = self.problems.scale.ticks(entry_at(time, stage))
         start = self.cp.new_int_var(0, max(0, self.upper - ticks), "")
         if ticks:
-            interval = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+            interval = self.cp.new_optional_fixed_size_interval_var(
+                start, ticks, literal, ""
+            )
             self._busy[resource].append(interval)
-        self._optional.setdefault(f"{kind}{stage}.{microbatch}", []).append((literal, start))
+        self._optional.setdefault(f"{kind}{stage}.{microbatch}", []).append(
+            (literal, start)
+        )
         return start, start + ticks
 
     def _chain(self, literal: Any, forward_end: Any, *ops: Any) -> None:
@@ -323,7 +349,9 @@ def obstacle(problems: ModeProblems) -> str | None:
 def _largest_level(problems: ModeProblems) -> int:
     """Return the largest capacity in the common unit of all amounts of its pool."""
     shape, largest = problems.modes.shape, 0
-    made = [problems.problem(np.full(shape, n)) for n in range(len(problems.modes.names))]
+    made = [
+        problems.problem(np.full(shape, n)) for n in range(len(problems.modes.names))
+    ]
     for pools in zip(*(problem.pools for problem in made), strict=False):
         amounts = [amount for pool in pools for amount in pool.amounts]
         _, unit = whole_units(amounts, 1)

@@ -32,7 +32,9 @@ class ModesPart(OpenPart):
         """Whether the pipeline has memory modes."""
         return instance.memory is not None and instance.memory.has_modes
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the modes that are given, or that a document claims."""
         modes = _modes(instance)
         choice = None if modes.given is not None else choice_of(modes, document)[0]
@@ -45,12 +47,18 @@ class ModesPart(OpenPart):
         wrong = modes_violations(_modes(instance), data)
         return wrong or super().violations(instance, data, schedule)
 
-    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the mode of each stage by name."""
         modes, choice = _modes(instance), schedule.problem.choice
-        return {"modes": modes.as_names(choice)} if choice.shape == modes.shape else None
+        return (
+            {"modes": modes.as_names(choice)} if choice.shape == modes.shape else None
+        )
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of choosing modes; where they are given, that of a plain pipeline."""
         modes = _modes(instance)
         if modes.given is not None:

@@ -108,4 +108,6 @@ def _rule(problem: Problem, rule: tuple[bool, bool, bool, bool]) -> PriorityRule
         rank = backward_first(problem)
         return PriorityRule(rank, filler, reserve=reserve, promise=promise)
     rank = longest_tail(problem)
-    return PriorityRule(rank, filler, 1.0, 1.0, frees_memory=True, reserve=reserve, promise=promise)
+    return PriorityRule(
+        rank, filler, 1.0, 1.0, frees_memory=True, reserve=reserve, promise=promise
+    )

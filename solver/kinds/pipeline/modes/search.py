@@ -25,7 +25,9 @@ class ModeSearch:
     `steps`: choices that are rated at the most.
     """
 
-    def __init__(self, problems: ModeProblems, board: Board, seed: int, steps: int) -> None:
+    def __init__(
+        self, problems: ModeProblems, board: Board, seed: int, steps: int
+    ) -> None:
         self.problems, self.modes = problems, problems.modes
         self._board, self._left = board, steps
         self._random = random.Random(seed)
@@ -40,11 +42,15 @@ class ModeSearch:
         if self.best is None or self.modes.decide in {"all", "window"}:
             return
         current = self.best
-        self._patience = max(self._patience, 10 * len(self._neighbours(current.problem.choice)))
+        self._patience = max(
+            self._patience, 10 * len(self._neighbours(current.problem.choice))
+        )
         while not self._is_over(clock):
             before = current
             for choice in self._neighbours(current.problem.choice):
-                if (found := self._try(choice, clock)) is not None and found.value < current.value:
+                if (
+                    found := self._try(choice, clock)
+                ) is not None and found.value < current.value:
                     current = found
                     break
             if current is before:
@@ -82,14 +88,18 @@ class ModeSearch:
             yield modes.of_stages([mode] * modes.shape[0])
         for mode in range(1, len(modes.names)):
             for count in range(1, modes.shape[0]):
-                yield modes.of_stages([mode if s < count else 0 for s in range(modes.shape[0])])
+                yield modes.of_stages(
+                    [mode if s < count else 0 for s in range(modes.shape[0])]
+                )
 
     def _neighbours(self, choice: IntArray) -> list[IntArray]:
         stages, microbatches = self.modes.shape
         is_free, k = self.modes.decide == "microbatch", np.arange(microbatches)
         rows = [k >= 0]
         if is_free:
-            rows += [k % period >= kept for period in (2, 3, 4) for kept in range(1, period)]
+            rows += [
+                k % period >= kept for period in (2, 3, 4) for kept in range(1, period)
+            ]
             rows += [k >= microbatches // 4, k >= microbatches // 2]
         found = []
         for stage in range(stages):

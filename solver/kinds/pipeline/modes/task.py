@@ -113,21 +113,31 @@ MODE_STEPS: tuple[Step | Steps, ...] = (
         solve_small_jointly,
         EXACT_SLACK,
     ),
-    Step(MODES, has_time_to_search, lambda t: t.params.modes.choice_share, search_modes),
     Step(
-        "orders", has_best_choice, lambda t: t.params.modes.order_share, search_orders, EXACT_SLACK
+        MODES, has_time_to_search, lambda t: t.params.modes.choice_share, search_modes
+    ),
+    Step(
+        "orders",
+        has_best_choice,
+        lambda t: t.params.modes.order_share,
+        search_orders,
+        EXACT_SLACK,
     ),
     Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve),
     Step(
         VARIANTS,
         has_time_to_search,
-        lambda t: t.params.modes.variant_share if has_joint_model(t) else _last_share(t),
+        lambda t: (
+            t.params.modes.variant_share if has_joint_model(t) else _last_share(t)
+        ),
         search_variants,
         EXACT_SLACK,
     ),
     Step(EXACT, has_joint_model, _last_share, solve_jointly, EXACT_SLACK),
     SETTLED,
-    Step(NEARBY, is_timed_by_stage, whole, try_other_modes, EXACT_SLACK, runs_anyway=True),
+    Step(
+        NEARBY, is_timed_by_stage, whole, try_other_modes, EXACT_SLACK, runs_anyway=True
+    ),
     VERIFIED,
     ROBUST,
 )
@@ -146,7 +156,11 @@ class ModesTask(ChoiceTask):
     steps: ClassVar[tuple[Step | Steps, ...]] = MODE_STEPS
 
     def __init__(
-        self, kind: Any, instance: PipelineInstance, modes: MemoryModes, problem: Problem
+        self,
+        kind: Any,
+        instance: PipelineInstance,
+        modes: MemoryModes,
+        problem: Problem,
     ) -> None:
         super().__init__(kind, instance, problem)
         self.modes = modes
@@ -176,18 +190,24 @@ class ModesTask(ChoiceTask):
         from ppsolve.solver.kinds.pipeline.modes.joint_model import JointModel
 
         if upper is None:
-            choices = (np.full(self.modes.shape, mode) for mode in range(len(self.modes.names)))
+            choices = (
+                np.full(self.modes.shape, mode) for mode in range(len(self.modes.names))
+            )
             made = map(self.problems.problem, choices)
             upper = sum(map(latest_end, made))
         return JointModel(self.problems, lower, upper)
 
-    def search_below(self, analytic: int, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+    def search_below(
+        self, analytic: int, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
         """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
         if self.modes.decide in {"all", "window"}:
             return self._search_few_choices(claimed, limits)
         return super().search_below(analytic, claimed, limits)
 
-    def _search_few_choices(self, claimed: int | None, limits: SearchLimits) -> ExactAnswer:
+    def _search_few_choices(
+        self, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
         """Ask one choice after the other, but for those that analytic bounds settle."""
         answer = ExactAnswer(None, claimed, True, StopReason.INFEASIBLE, True, 0.0)
         clock = limits.start()
@@ -211,7 +231,9 @@ class ModesTask(ChoiceTask):
             ModeAlternative(
                 stage=each.stage,
                 mode=self.modes.names[each.mode],
-                value=None if each.schedule is None else self.shown(each.schedule.value),
+                value=None
+                if each.schedule is None
+                else self.shown(each.schedule.value),
                 peak=each.peak,
             )
             for each in self.alternatives

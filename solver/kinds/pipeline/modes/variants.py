@@ -25,7 +25,9 @@ class _Node:
     open_groups: int  # of nodes with one bound those with fewer open groups come first
     number: int
     choice: IntArray = field(compare=False)
-    units: float = field(compare=False, default=0.0)  # deterministic time of its last question
+    units: float = field(
+        compare=False, default=0.0
+    )  # deterministic time of its last question
 
 
 @dataclass
@@ -46,7 +48,11 @@ class Variants:
     """
 
     def __init__(
-        self, problems: ModeProblems, board: Board, limits: SearchLimits, params: ModesParams
+        self,
+        problems: ModeProblems,
+        board: Board,
+        limits: SearchLimits,
+        params: ModesParams,
     ) -> None:
         self._problems, self._board, self._limits = problems, board, limits
         self._modes, self._params = problems.modes, params
@@ -64,7 +70,10 @@ class Variants:
             self._push(self._modes.relaxed, 0)
         else:
             self._groups = self._grouped(clock)
-            self._push(self._modes.relaxed, max((each.least for each in self._groups), default=0))
+            self._push(
+                self._modes.relaxed,
+                max((each.least for each in self._groups), default=0),
+            )
         self._raise_bound()
         while self._open and not self._is_over(clock):
             self._work_on(heapq.heappop(self._open), clock)
@@ -123,13 +132,17 @@ class Variants:
         if group.least < INFEASIBLE:
             self._board.raise_bound(group.least, VARIANTS)
 
-    def _with(self, choice: IntArray, group: _StageGroup, modes: tuple[int, ...]) -> IntArray:
+    def _with(
+        self, choice: IntArray, group: _StageGroup, modes: tuple[int, ...]
+    ) -> IntArray:
         changed = choice.copy()
         changed[group.stages] = np.array(modes)[:, None]
         return changed
 
     def _bound(self, choice: IntArray) -> int:
-        return self._problems.bound(ImpliedOrder(self._problems.problem(choice)), self._upper)
+        return self._problems.bound(
+            ImpliedOrder(self._problems.problem(choice)), self._upper
+        )
 
     def _push(self, choice: IntArray, least: int) -> None:
         bound = max(least, self._bound(choice))
@@ -150,7 +163,9 @@ class Variants:
     def _work_on(self, node: _Node, clock: Clock) -> None:
         """Split a choice; ask whether one that is all decided has a better schedule."""
         group = next(self._open_groups(node.choice), None)
-        if group is not None and (node.units or node.open_groups > self._params.asked_groups):
+        if group is not None and (
+            node.units or node.open_groups > self._params.asked_groups
+        ):
             for modes in group.modes:
                 self._push(self._with(node.choice, group, modes), node.bound)
             return
@@ -173,7 +188,11 @@ class Variants:
         self.spent += answer.deterministic_time
         if answer.infeasible:
             return False
-        if answer.schedule is not None and (node.choice >= 0).all() and answer.memory_is_exact:
+        if (
+            answer.schedule is not None
+            and (node.choice >= 0).all()
+            and answer.memory_is_exact
+        ):
             self._board.propose(answer.schedule, EXACT)
         if answer.bound is not None:
             node.bound = max(node.bound, answer.bound)

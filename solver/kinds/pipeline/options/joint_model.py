@@ -33,7 +33,11 @@ class OptionsModel(ChoiceModel):
     """
 
     def __init__(
-        self, problem: OpenProblem, lower: int, upper: int, only: Sequence[int] | None = None
+        self,
+        problem: OpenProblem,
+        lower: int,
+        upper: int,
+        only: Sequence[int] | None = None,
     ) -> None:
         super().__init__(lower, upper)
         self.problem = problem
@@ -60,7 +64,9 @@ class OptionsModel(ChoiceModel):
             here[base.ops_by_resource[resource]] = True
         self._ticks = np.where(here, base.duration, problem.fastest).tolist()
         self.end = [
-            self.cp.new_int_var(0, upper, "") if op in self.alone else start + self._ticks[op]
+            self.cp.new_int_var(0, upper, "")
+            if op in self.alone
+            else start + self._ticks[op]
             for op, start in enumerate(self.start)
         ]
         self._add_ops()
@@ -86,10 +92,14 @@ class OptionsModel(ChoiceModel):
             cp.add(self.end[op] <= self.objective)
             alone = self.alone.get(op, True)
             if op in self.alone:
-                cp.add_exactly_one([alone, *(self.chosen[n] for n in self.covering[op])])
+                cp.add_exactly_one(
+                    [alone, *(self.chosen[n] for n in self.covering[op])]
+                )
                 cp.add(self.end[op] == start + ticks).only_enforce_if(alone)
             if base.holds_place[op]:
-                interval = cp.new_optional_fixed_size_interval_var(start, ticks, alone, "")
+                interval = cp.new_optional_fixed_size_interval_var(
+                    start, ticks, alone, ""
+                )
                 occupy(base.resources_of(op).tolist(), interval, op, ticks, alone)
         for number, literal in self.chosen.items():
             option = problem.options[number]
@@ -97,7 +107,9 @@ class OptionsModel(ChoiceModel):
             start, end, ticks = self.start[first], self.end[first], option.duration
             cp.add(end == start + ticks).only_enforce_if(literal)
             if ticks:
-                interval = cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+                interval = cp.new_optional_fixed_size_interval_var(
+                    start, ticks, literal, ""
+                )
                 occupy(option.resources, interval, first, ticks, literal)
             for op in others:
                 cp.add(self.start[op] == start).only_enforce_if(literal)
@@ -113,14 +125,20 @@ class OptionsModel(ChoiceModel):
 
     def _add_order(self, fast: ImpliedOrder) -> None:
         base, cp = self.problem.base, self.cp
-        edges = zip(base.before.tolist(), base.after.tolist(), base.lag.tolist(), strict=True)
+        edges = zip(
+            base.before.tolist(), base.after.tolist(), base.lag.tolist(), strict=True
+        )
         for before, after, lag in edges:
             rule = cp.add(self.end[before] + lag <= self.start[after])
-            both = set(self.covering.get(before, ())) & set(self.covering.get(after, ()))
+            both = set(self.covering.get(before, ())) & set(
+                self.covering.get(after, ())
+            )
             if both:
                 rule.only_enforce_if([~self.chosen[number] for number in sorted(both)])
         for befores, afters, lags in (fast.index_edges, fast.memory_edges):
-            for a, b, ticks in zip(befores.tolist(), afters.tolist(), lags.tolist(), strict=True):
+            for a, b, ticks in zip(
+                befores.tolist(), afters.tolist(), lags.tolist(), strict=True
+            ):
                 # Ops without a resource start in order only.
                 first = self.start[a] if ticks else self.end[a]
                 cp.add(first <= self.start[b])
@@ -129,7 +147,9 @@ class OptionsModel(ChoiceModel):
                 cp.add(self.start[a] <= self.start[b])
 
     def _extras(self, pool: int, sign: int, moments: list[Any]) -> list[MemoryEvent]:
-        chosen = ((self.problem.options[n], literal) for n, literal in self.chosen.items())
+        chosen = (
+            (self.problem.options[n], literal) for n, literal in self.chosen.items()
+        )
         return [
             MemoryEvent(moments[option.ops[0]], sign * part, literal)
             for option, literal in chosen
@@ -141,7 +161,10 @@ class OptionsModel(ChoiceModel):
         """Hint a schedule of some choice."""
         choice = schedule.problem.choice
         place, taken = self.problem.places(choice), set(choice.tolist())
-        for variables, moments in ((self.start, schedule.start), (self.end, schedule.end)):
+        for variables, moments in (
+            (self.start, schedule.start),
+            (self.end, schedule.end),
+        ):
             for op, moment in enumerate(moments[place].tolist()):
                 if variables is self.start or op in self.alone:
                     self.cp.add_hint(variables[op], moment)

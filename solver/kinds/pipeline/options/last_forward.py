@@ -29,7 +29,9 @@ def last_forward(problem: OpenProblem) -> tuple[int, int]:
         for known, op in zip(kinds, option.ops, strict=False):
             known.add(int(base.kind[op]))
         for resource in option.resources:
-            blocks[resource] = min(option.duration, blocks.get(resource, option.duration))
+            blocks[resource] = min(
+                option.duration, blocks.get(resource, option.duration)
+            )
     best = (0, FREE)
     for resource, block in sorted(blocks.items()):
         own = base.ops_by_resource[resource]
@@ -41,7 +43,9 @@ def last_forward(problem: OpenProblem) -> tuple[int, int]:
     return best
 
 
-def _least(sums: list[IntArray], block: int, begins: list[int], ends: list[int], most: int) -> int:
+def _least(
+    sums: list[IntArray], block: int, begins: list[int], ends: list[int], most: int
+) -> int:
     alone, back, weight = sums
     forwards, count = len(alone) - 1, len(back) - 1
     behind, fused = np.indices((count + 1, min(forwards, count) + 1))
@@ -52,7 +56,9 @@ def _least(sums: list[IntArray], block: int, begins: list[int], ends: list[int],
     work = begins[1] + fused * block + np.maximum(alone[forwards - fused] - spent, 0)
     last = work + back[np.maximum(between, 0)]
     last = np.where(behind == count, begins[0] + alone[-1], last)
-    value = np.maximum(last + ends[0], np.maximum(last, begins[1]) + back[behind] + ends[1])
+    value = np.maximum(
+        last + ends[0], np.maximum(last, begins[1]) + back[behind] + ends[1]
+    )
     rest = count - fused
     busy = work + back[rest] + (weight[rest] if len(weight) == len(back) else 0)
     value = np.maximum(value, busy)

@@ -34,7 +34,9 @@ class FusedPart(OpenPart):
         """Whether the pipeline has blocks."""
         return instance.overlap is not None
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the blocks that a document claims; without one, of none."""
         instance = timed_by(instance, document)
         if document is None:
@@ -49,11 +51,15 @@ class FusedPart(OpenPart):
         wrong = program_violations(instance, data)
         return wrong or super().violations(instance, data, schedule)
 
-    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the names of the ops of each block."""
         return {"fused": pairs_of_schedule(schedule)}
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of choosing blocks."""
         return OptionsTask(kind, instance, fused_problem(instance, exact=exact))
 
@@ -69,7 +75,9 @@ class FusedPart(OpenPart):
             dict(blocks.programs),
             f"overlap.{PROGRAMS}",
             PROGRAMS,
-            lambda times: instance.model_copy(update={"overlap": blocks.with_times(times)}),
+            lambda times: instance.model_copy(
+                update={"overlap": blocks.with_times(times)}
+            ),
         )
 
 
@@ -80,19 +88,27 @@ class FillerDevicesPart(OpenPart):
         """Whether some filler has a choice."""
         return instance.has_device_choice
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the devices that a document claims; without one, of the first."""
         base = lower_pipeline(instance, exact=exact)
         if document is None:
             return base
         choices = device_choices(instance, base)
-        return choices.problem(choice_of_devices(choices, document.get("devices") or {}))
+        return choices.problem(
+            choice_of_devices(choices, document.get("devices") or {})
+        )
 
-    def claims(self, instance: PipelineInstance, schedule: Schedule) -> dict[str, Any] | None:
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
         """Return the devices of fillers that are not on their first one."""
         return {"devices": devices_of_schedule(instance, schedule)}
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of choosing devices."""
         base = kind.lower(instance, exact=exact)
         return FillersTask(kind, instance, device_choices(instance, base))

@@ -41,7 +41,9 @@ def _is_inside(problem: OpenProblem) -> BoolArray:
     # Precedences between two ops of one option, bool[k].
     base = problem.base
     inside = {
-        pair for each in problem.options for pair in zip(each.ops, each.ops[1:], strict=False)
+        pair
+        for each in problem.options
+        for pair in zip(each.ops, each.ops[1:], strict=False)
     }
     edges = zip(base.before.tolist(), base.after.tolist(), strict=True)
     return np.array([edge in inside for edge in edges], dtype=np.bool_)
@@ -86,7 +88,9 @@ def _work(problem: OpenProblem, favours_firsts: bool) -> IntArray:
     for option in problem.options:
         first, *others = option.ops
         most[first] = min(most[first], option.duration)
-        least[first] = max(least[first], option.duration - sum(own[op] for op in others))
+        least[first] = max(
+            least[first], option.duration - sum(own[op] for op in others)
+        )
     firsts = sorted({option.ops[0] for option in problem.options})
     work[firsts] = (most if favours_firsts else np.minimum(least, most))[firsts]
     for option in problem.options:
@@ -98,11 +102,15 @@ def _work(problem: OpenProblem, favours_firsts: bool) -> IntArray:
     return work
 
 
-def _with_rests(base: Problem, work: IntArray, lag: IntArray, rests: IntArray) -> Problem:
+def _with_rests(
+    base: Problem, work: IntArray, lag: IntArray, rests: IntArray
+) -> Problem:
     count, number = len(rests), np.full(base.num_ops, -1)
     number[rests] = base.num_ops + np.arange(count)
     follow = np.flatnonzero(number[base.before] >= 0)
-    columns: dict[str, Any] = columns_of(base, np.append(np.arange(base.num_ops), rests))
+    columns: dict[str, Any] = columns_of(
+        base, np.append(np.arange(base.num_ops), rests)
+    )
     columns["duration"] = np.concatenate((work, (base.duration - work)[rests]))
     columns["kind"][base.num_ops :] = len(base.kinds)
     return replace(

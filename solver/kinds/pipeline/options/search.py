@@ -15,7 +15,12 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.order_search import order_state
 from ppsolve.solver.heuristics.params import OrderSearchBudget
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.fused_order import FusedOps, FusedPace, FusedTimes, search_fused
+from ppsolve.solver.kernels.fused_order import (
+    FusedOps,
+    FusedPace,
+    FusedTimes,
+    search_fused,
+)
 from ppsolve.solver.kinds.pipeline.options.relaxed import at_their_fastest
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.implied import index_order
@@ -41,9 +46,13 @@ class FusedOrderSearch:
         state = order_state(base, [edges], (absent, absent, none, 1))
         rows = []
         for number, option in enumerate(problem.options):
-            (one, other, *further), room = option.ops, int(state.room[option.resources[0]])
+            (one, other, *further), room = (
+                option.ops,
+                int(state.room[option.resources[0]]),
+            )
             extra = sum(
-                part * room / (pools[n].limit - pools[n].initial) for n, part in option.extra
+                part * room / (pools[n].limit - pools[n].initial)
+                for n, part in option.extra
             )
             values = (option.duration, *(further or [FREE]), math.ceil(extra), number)
             rows += [(one, other, *values), (other, one, *values)]
@@ -76,7 +85,9 @@ class FusedOrderSearch:
     def _search(self, pace: FusedPace, order: IntArray, best: IntArray) -> int:
         return int(search_fused(self._ops, self._times, pace, order, best, self._found))
 
-    def run(self, known: Schedule, clock: Clock, most: float, budget: OrderSearchBudget) -> None:
+    def run(
+        self, known: Schedule, clock: Clock, most: float, budget: OrderSearchBudget
+    ) -> None:
         """Anneal in rounds, each twice as long as the one before, from the best list.
 
         `known`: where the search begins: a schedule in index order.
@@ -92,7 +103,9 @@ class FusedOrderSearch:
                 target = self._board.bound.value
                 if done >= most or clock.is_over or value <= target:
                     return
-                fall = (budget.cold / budget.hot) ** (look // looks / (budget.levels - 1))
+                fall = (budget.cold / budget.hot) ** (
+                    look // looks / (budget.levels - 1)
+                )
                 heat = round(mean * budget.hot * fall)
                 pace = FusedPace(size, heat, budget.reach, target)
                 length, done = self._search(pace, order, best), done + size

@@ -26,7 +26,10 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     solve_jointly,
 )
-from ppsolve.solver.kinds.pipeline.options.last_forward import LAST_FORWARD, last_forward
+from ppsolve.solver.kinds.pipeline.options.last_forward import (
+    LAST_FORWARD,
+    last_forward,
+)
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
 from ppsolve.solver.run.step import Step, Steps, Turn, replaced, whole
@@ -52,7 +55,10 @@ def fits_a_model(turn: Turn) -> bool:
 
 def fits_at_once(turn: Turn) -> bool:
     """Apply to few options: they and the orders are soon proved together."""
-    return fits_a_model(turn) and len(turn.task.open.options) <= turn.params.options.quick_options
+    return (
+        fits_a_model(turn)
+        and len(turn.task.open.options) <= turn.params.options.quick_options
+    )
 
 
 def has_lists(turn: Turn) -> bool:
@@ -63,7 +69,12 @@ def has_lists(turn: Turn) -> bool:
 def has_time_for_parts(turn: Turn) -> bool:
     """Apply to many options where a schedule is known and a clock runs."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
-    return has_best_choice(turn) and fits_a_model(turn) and is_timed and not fits_at_once(turn)
+    return (
+        has_best_choice(turn)
+        and fits_a_model(turn)
+        and is_timed
+        and not fits_at_once(turn)
+    )
 
 
 def search_lists(turn: Turn) -> None:
@@ -86,7 +97,11 @@ def bound_by_parts(turn: Turn) -> StopReason | None:
     from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
     from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
 
-    task, board, devices = turn.task, turn.board, turn.task.problem.span_resources.tolist()
+    task, board, devices = (
+        turn.task,
+        turn.board,
+        turn.task.problem.span_resources.tolist(),
+    )
     known = [bound.resource for bound in task.bounds if bound.resource in devices]
     low = high = devices.index(known[0]) if known else 0
     while not (turn.clock.is_over or board.is_closed):
@@ -95,7 +110,9 @@ def bound_by_parts(turn: Turn) -> StopReason | None:
         only = devices[low : high + 1]
         model = OptionsModel(task.open, board.bound.value, board.value, only)
         model.hint(board.schedule)
-        answer = CpsatSearch(model, SharedIncumbent(model), limits, limits.start()).execute()
+        answer = CpsatSearch(
+            model, SharedIncumbent(model), limits, limits.start()
+        ).execute()
         if model.memory_is_exact and answer.bound is not None:
             board.raise_bound(answer.bound, FEW_DEVICES)
         if answer.stop_reason is StopReason.INTERRUPTED or len(only) == len(devices):
@@ -162,7 +179,9 @@ class OpenTask(ChoiceTask):
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run a heuristic on the base; it may return a schedule of any choice."""
         base = self.open.base
-        self.note(self.kind.run_heuristic(heuristic, self.instance, base, effort=effort))
+        self.note(
+            self.kind.run_heuristic(heuristic, self.instance, base, effort=effort)
+        )
 
     @property
     def obstacle_to_joint(self) -> str | None:
@@ -190,7 +209,9 @@ class OptionsTask(OpenTask):
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by every analytic rule of two relaxed problems."""
         super().find_bounds(clock)
-        known = Relaxations(ImpliedOrder(relaxed(self.open, favours_firsts=True)), clock)
+        known = Relaxations(
+            ImpliedOrder(relaxed(self.open, favours_firsts=True)), clock
+        )
         for bound in quick_bounds(known):
             self.board.raise_bound(bound.value, bound.name, bound.resource)
         value, resource = last_forward(self.open)
@@ -215,7 +236,10 @@ class FillersTask(OpenTask):
         base, dag = self.open.base, self.implied.full
         heads = dag.heads(base.release)
         rest = dag.tails(base.duration) - base.duration
-        work, mobile = int(base.duration[base.is_compute].sum()), list(self.open.covering)
+        work, mobile = (
+            int(base.duration[base.is_compute].sum()),
+            list(self.open.covering),
+        )
         is_makespan = base.objective is Objective.MAKESPAN
         for resource in base.span_resources.tolist() if is_makespan else ():
             ops = np.union1d(base.ops_by_resource[resource], mobile)

@@ -66,13 +66,17 @@ def with_communications(
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
-    left = Counter(action.stage for row in rows for step in row for action in actions_of(step))
+    left = Counter(
+        action.stage for row in rows for step in row for action in actions_of(step)
+    )
     begun: set[int] = set()
     for rank, place in events(rows, ends):
         step = rows[rank][place]
         stages = dict.fromkeys(action.stage for action in actions_of(step))
         if shards:
-            full[rank] += [Communication(stage, UNSHARD) for stage in stages if stage not in begun]
+            full[rank] += [
+                Communication(stage, UNSHARD) for stage in stages if stage not in begun
+            ]
         begun.update(stages)
         full[rank].append(step)
         for action in actions_of(step):
@@ -105,7 +109,9 @@ def transfer_of(
     if user not in ranks or (ranks[user] == ranks[stage] and not local):
         return None
     names = (SEND_F, RECV_F) if kind == FORWARD else (SEND_B, RECV_B)
-    return Communication(stage, names[0], microbatch), Communication(user, names[1], microbatch)
+    return Communication(stage, names[0], microbatch), Communication(
+        user, names[1], microbatch
+    )
 
 
 def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
@@ -193,7 +199,9 @@ class _ProgramWalk:
             self._look(each)
 
     def _refuse_rest(self) -> None:
-        left = [rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)]
+        left = [
+            rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)
+        ]
         if not left:
             return
         ranks = stages_to_ranks(self.rows)
@@ -203,4 +211,6 @@ class _ProgramWalk:
             seen.append(rank)
             rank = ranks.get(self._missing(rank)[0].stage, rank)
         cycle = seen[seen.index(rank) :]
-        raise DeadlockError([str(self.rows[each][self.place[each]]) for each in reversed(cycle)])
+        raise DeadlockError(
+            [str(self.rows[each][self.place[each]]) for each in reversed(cycle)]
+        )

@@ -20,7 +20,12 @@ from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.heuristic import Heuristic, HeuristicOutcome, Proposal, Request
+from ppsolve.solver.heuristics.heuristic import (
+    Heuristic,
+    HeuristicOutcome,
+    Proposal,
+    Request,
+)
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.collectives import with_collectives
 from ppsolve.solver.kinds.pipeline.grammar import (
@@ -74,14 +79,20 @@ def broken_rules(
     if found:
         yield from found
         return
-    yield from data_order(actions, 1 + max(action.stage for row in actions for action in row))
+    yield from data_order(
+        actions, 1 + max(action.stage for row in actions for action in row)
+    )
     yield from _deadlocks(rows)
 
 
-def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator[Violation]:
+def _foreign(
+    rows: Sequence[Sequence[Action]], shape: PipelineShape
+) -> Iterator[Violation]:
     ranks = max(shape.stage_to_rank) + 1
     if len(rows) != ranks:
-        yield Violation("placement", f"expected {ranks} ranks (rows), got {len(rows)}", ())
+        yield Violation(
+            "placement", f"expected {ranks} ranks (rows), got {len(rows)}", ()
+        )
     for rank, row in enumerate(rows):
         for action in row:
             is_half = action.kind in {BACKWARD_INPUT, BACKWARD_WEIGHT}
@@ -90,7 +101,9 @@ def _foreign(rows: Sequence[Sequence[Action]], shape: PipelineShape) -> Iterator
                 or action.microbatch >= shape.num_microbatches
                 or (is_half and not shape.is_split)
             ):
-                yield Violation("unknown", f"the pipeline has no op {action}", (str(action),))
+                yield Violation(
+                    "unknown", f"the pipeline has no op {action}", (str(action),)
+                )
             elif shape.stage_to_rank[action.stage] != rank:
                 own = shape.stage_to_rank[action.stage]
                 text = f"{action} is on rank {rank}, its stage is on rank {own}"
@@ -101,7 +114,9 @@ def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
     ranks: dict[int, tuple[int, Action]] = {}
     for rank, row in enumerate(rows):
         if not row:
-            yield Violation("placement", f"rank {rank} has no op; every rank needs a stage", ())
+            yield Violation(
+                "placement", f"rank {rank} has no op; every rank needs a stage", ()
+            )
         for action in row:
             other, first = ranks.setdefault(action.stage, (rank, action))
             if other != rank:
@@ -131,7 +146,9 @@ def _miscounted(
     yield from islice(chain.from_iterable(incomplete), MOST_MISSING)
 
 
-def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterator[Violation]:
+def _incomplete(
+    stage: int, microbatch: int, counts: Counter[Action]
+) -> Iterator[Violation]:
     forward, full, inputs, weight = (
         Action(stage, kind, microbatch)
         for kind in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -143,10 +160,14 @@ def _incomplete(stage: int, microbatch: int, counts: Counter[Action]) -> Iterato
         text = f"{full} is a whole backward, and {halves[0]} is there too"
         yield Violation("twice", text, (str(full), str(halves[0])))
     elif not counts[full] and not halves:
-        yield Violation("missing", f"{full} (or {inputs} and {weight}) is missing", (str(full),))
+        yield Violation(
+            "missing", f"{full} (or {inputs} and {weight}) is missing", (str(full),)
+        )
     elif len(halves) == 1:
         other = weight if counts[inputs] else inputs
-        yield Violation("missing", f"{other} is missing, {halves[0]} is there", (str(other),))
+        yield Violation(
+            "missing", f"{other} is missing, {halves[0]} is there", (str(other),)
+        )
 
 
 def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
@@ -160,7 +181,9 @@ def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
                     yield Violation("precedence", text, (str(own), str(action)))
 
 
-def data_order(rows: Sequence[Sequence[Action]], num_stages: int) -> Iterator[Violation]:
+def data_order(
+    rows: Sequence[Sequence[Action]], num_stages: int
+) -> Iterator[Violation]:
     """Yield the first forward of the last stage that is out of order.
 
     The runtime stores losses in the order in which they are computed and looks them up by
@@ -201,7 +224,10 @@ def broken_exchanges(rows: Rows) -> Iterator[Violation]:
     """
     ranks = stages_to_ranks(rows)
     pairs = _pairs(rows, ranks)
-    found = [*_misplaced_communications(rows, ranks), *_miscounted_transfers(rows, pairs)]
+    found = [
+        *_misplaced_communications(rows, ranks),
+        *_miscounted_transfers(rows, pairs),
+    ]
     for row in rows:
         found += [*_out_of_place(row), *_reductions(row), *_shards(row)]
     found = found or list(_mismatched(rows, ranks, pairs))
@@ -215,16 +241,26 @@ def _pairs(rows: Rows, ranks: Mapping[int, int]) -> dict[Communication, Communic
 
 
 def _communications(row: Sequence[Step], *kinds: str) -> list[Communication]:
-    return [step for step in row if isinstance(step, Communication) and step.kind in kinds]
+    return [
+        step for step in row if isinstance(step, Communication) and step.kind in kinds
+    ]
 
 
-def _misplaced_communications(rows: Rows, ranks: Mapping[int, int]) -> Iterator[Violation]:
+def _misplaced_communications(
+    rows: Rows, ranks: Mapping[int, int]
+) -> Iterator[Violation]:
     for rank, row in enumerate(rows):
         for step in _communications(row, *TRANSFERS, UNSHARD, RESHARD, REDUCE_GRAD):
             if ranks.get(step.stage) != rank:
                 own = ranks.get(step.stage)
-                where = "there is no such stage" if own is None else f"its stage is on rank {own}"
-                yield Violation("placement", f"{step} is on rank {rank}, {where}", (str(step),))
+                where = (
+                    "there is no such stage"
+                    if own is None
+                    else f"its stage is on rank {own}"
+                )
+                yield Violation(
+                    "placement", f"{step} is on rank {rank}, {where}", (str(step),)
+                )
 
 
 def _miscounted_transfers(rows: Rows, pairs: Pairs) -> Iterator[Violation]:
@@ -247,7 +283,9 @@ def _partners(step: Communication) -> tuple[Action, ...]:
 
 
 def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
-    place = {action: index for index, step in enumerate(row) for action in actions_of(step)}
+    place = {
+        action: index for index, step in enumerate(row) for action in actions_of(step)
+    }
     for index, step in enumerate(row):
         if not isinstance(step, Communication) or step.kind not in TRANSFERS:
             continue
@@ -272,7 +310,9 @@ def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
         step = Communication(stage, REDUCE_GRAD)
         count = row.count(step)
         if count != 1:
-            text = f"{step} is there {count} times; gradients are reduced once per stage"
+            text = (
+                f"{step} is there {count} times; gradients are reduced once per stage"
+            )
             yield Violation("reduce-grad", text, (str(step),))
         elif row.index(step) < place:
             text = f"{step} stands before {action}, the last backward of its stage"
@@ -285,18 +325,24 @@ def _shards(row: Sequence[Step]) -> Iterator[Violation]:
     for step in row if sharded else ():
         for action in actions_of(step):
             if action.stage in sharded - gathered:
-                text = f"{action} runs while the parameters of its stage are not gathered"
+                text = (
+                    f"{action} runs while the parameters of its stage are not gathered"
+                )
                 yield Violation("shard", text, (str(action),))
         if isinstance(step, Communication) and step.kind in {UNSHARD, RESHARD}:
             if (step.kind == UNSHARD) == (step.stage in gathered):
-                yield Violation("shard", f"{step} follows another {step.kind}", (str(step),))
+                yield Violation(
+                    "shard", f"{step} follows another {step.kind}", (str(step),)
+                )
             gathered ^= {step.stage}
     for stage in sorted(gathered):
         step = Communication(stage, RESHARD)
         yield Violation("shard", f"{step} is missing at the end", (str(step),))
 
 
-def _mismatched(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Violation]:
+def _mismatched(
+    rows: Rows, ranks: Mapping[int, int], pairs: Pairs
+) -> Iterator[Violation]:
     # Transfers between two ranks have no names: the first receive gets what was sent first.
     sent: dict[tuple[int, int], list[Communication]] = defaultdict(list)
     received: dict[tuple[int, int], list[Communication]] = defaultdict(list)
@@ -338,7 +384,9 @@ def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Vio
     waiting = [_at(rows, heads, rank) for rank in range(len(rows))]
     left = tuple(str(step) for step in waiting if step is not None)
     if left:
-        yield Violation("deadlock", f"these wait for each other: {', '.join(left)}", left)
+        yield Violation(
+            "deadlock", f"these wait for each other: {', '.join(left)}", left
+        )
 
 
 def _at(rows: Rows, heads: Sequence[int], rank: int) -> Step | None:
@@ -365,7 +413,9 @@ def simulated(
     heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
     claims = None if instance.replicas is not None else document
     modes = modes_of(instance)
-    choice = () if modes is None or not modes.is_anytime else choice_of(modes, claims)[0]
+    choice = (
+        () if modes is None or not modes.is_anytime else choice_of(modes, claims)[0]
+    )
     if modes is not None and np.isin(choice, modes.recomputing).any():
         text = "expected a schedule: an order does not say when a stage recomputes"
         raise InputError(text, field="schedule")

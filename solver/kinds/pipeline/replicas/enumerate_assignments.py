@@ -30,7 +30,9 @@ class EnumerationParams:
     """Up to which sizes all assignments are gone through."""
 
     most_microbatches: int = 12  # of the step
-    most_sets: int = 1_000  # of micro-batches that a replica may run: 924 for 12 on 2 replicas
+    most_sets: int = (
+        1_000  # of micro-batches that a replica may run: 924 for 12 on 2 replicas
+    )
     most_ops: int = 48  # of a set, which is searched through states
 
 
@@ -107,7 +109,9 @@ class AssignmentEnumeration:
             for those in self._by_first[min(left)] if left else []:
                 if known[those].bound < found[0] and left.issuperset(those):
                     value, others = best(left.difference(those), replicas - 1)
-                    found = min(found, (max(value, known[those].bound), (those, *others)))
+                    found = min(
+                        found, (max(value, known[those].bound), (those, *others))
+                    )
             return found
 
         bound, members = best(everyone, self._count)
@@ -120,7 +124,10 @@ class AssignmentEnumeration:
             value = max(known.value for known in sets)
             if value < self.upper:
                 self.upper = value
-                yield self.members, [known.starts for known in sets if known.starts is not None]
+                yield (
+                    self.members,
+                    [known.starts for known in sets if known.starts is not None],
+                )
                 continue
             looked = [those for those in self.members if self._known[those].looks < 2]
             if not looked:

@@ -31,7 +31,9 @@ def members_of(problem: Problem) -> Members:
     """Return the micro-batches of each replica of a joint problem, in the order of its ops."""
     members = []
     for replica in range(int(problem.replica.max()) + 1):
-        mine = problem.microbatch[(problem.replica == replica) & (problem.microbatch != FREE)]
+        mine = problem.microbatch[
+            (problem.replica == replica) & (problem.microbatch != FREE)
+        ]
         members.append(tuple(dict.fromkeys(mine.tolist())))
     return tuple(members)
 
@@ -41,7 +43,9 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     problems = lower_replicas(instance, members)
     ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [
-        ReplicaProblem(replica_of(instance, those), problem, slice(end - problem.num_ops, end))
+        ReplicaProblem(
+            replica_of(instance, those), problem, slice(end - problem.num_ops, end)
+        )
         for those, problem, end in zip(members, problems, ends, strict=True)
     ]
 
@@ -79,4 +83,8 @@ def _waits(schedules: list[Schedule]) -> Edges:
     waits = [schedule.waits or chain_edges([]) for schedule in schedules]
     before = [edges[0] + first for edges, first in zip(waits, firsts, strict=False)]
     after = [edges[1] + first for edges, first in zip(waits, firsts, strict=False)]
-    return np.concatenate(before), np.concatenate(after), np.concatenate([w[2] for w in waits])
+    return (
+        np.concatenate(before),
+        np.concatenate(after),
+        np.concatenate([w[2] for w in waits]),
+    )

@@ -27,7 +27,9 @@ class ReplicasPart(OpenPart):
         """Whether the pipeline has replicas."""
         return instance.replicas is not None
 
-    def problem(self, instance: PipelineInstance, *, exact: bool, document: Any) -> Problem:
+    def problem(
+        self, instance: PipelineInstance, *, exact: bool, document: Any
+    ) -> Problem:
         """Return the problem of the assignment that a document claims."""
         return lower_joint(instance, read_assignment(document, instance), exact=exact)
 
@@ -37,7 +39,9 @@ class ReplicasPart(OpenPart):
         """Return the claim of an assignment that is none."""
         return assignment_violations(data, instance)
 
-    def task(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> ScheduleTask:
+    def task(
+        self, kind: Any, instance: PipelineInstance, *, exact: bool
+    ) -> ScheduleTask:
         """Return the task of replicas, each of which is a pipeline by itself."""
         return replicas_task(kind, instance, exact=exact, alone=PipelineTask)
 

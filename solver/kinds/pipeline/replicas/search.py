@@ -19,7 +19,13 @@ from ppsolve.solver.bounds.flow.microbatch_exchange import (
 from ppsolve.solver.bounds.flow.states import StatesParams, solve_states
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kernels.microbatch_exchange import EXCHANGE, MOVE, REORDER, TOO_LONG, Choice
+from ppsolve.solver.kernels.microbatch_exchange import (
+    EXCHANGE,
+    MOVE,
+    REORDER,
+    TOO_LONG,
+    Choice,
+)
 from ppsolve.solver.kinds.pipeline.replicas.shape import ReplicaShape, schedule_of
 
 
@@ -28,8 +34,12 @@ class ReplicaSearchParams:
     """Bounds and proofs of fixed replicas; most of the time goes into orders."""
 
     bounds_share: float = 0.1  # of the time, for bounds of replicas, the slowest first
-    search_share: float = 0.5  # of the time, for orders before the slowest is searched by states
-    most_states: int = 2**14  # of a level of that search: a quarter proves a third fewer steps
+    search_share: float = (
+        0.5  # of the time, for orders before the slowest is searched by states
+    )
+    most_states: int = (
+        2**14
+    )  # of a level of that search: a quarter proves a third fewer steps
     most_ops: int = 48  # of a replica that is searched through states
 
 
@@ -45,14 +55,21 @@ class ReplicaSearch:
     def __init__(
         self, shape: ReplicaShape, flow: Flow, seed: int, clock: Clock | None = None
     ) -> None:
-        self.shape, self.flow, self.seed, self.params = shape, flow, seed, ReplicaSearchParams()
+        self.shape, self.flow, self.seed, self.params = (
+            shape,
+            flow,
+            seed,
+            ReplicaSearchParams(),
+        )
         self.sizes = sizes_of(flow, shape.alone)
         self.loads = self.sizes.load.reshape(flow.num_microbatches, -1)
         self.work = self.loads.sum(axis=1)
         replicas, width = shape.replicas, shape.ways[0].width
         if replicas.is_free:
             members = longest_first(self.work.tolist(), replicas.count, width)
-            self.bound = exchange_bound(flow, replicas.count, equal=replicas.counts == "equal")
+            self.bound = exchange_bound(
+                flow, replicas.count, equal=replicas.counts == "equal"
+            )
         else:
             members = list(map(list, replicas.blocks(len(self.work))))
         self._start(members)
@@ -70,10 +87,15 @@ class ReplicaSearch:
         else:
             way = np.argmin(values, axis=0)
         self.choices = [shape.ways[number] for number in way.tolist()]
-        placed = [tries[number].members[replica] for replica, number in enumerate(way.tolist())]
+        placed = [
+            tries[number].members[replica]
+            for replica, number in enumerate(way.tolist())
+        ]
         if not shape.replicas.is_free:
             pairs = zip(self.choices, placed, strict=True)
-            self.searches = [self._exchange(choice, [those], REORDER) for choice, those in pairs]
+            self.searches = [
+                self._exchange(choice, [those], REORDER) for choice, those in pairs
+            ]
             return
         kind = EXCHANGE if shape.replicas.counts == "equal" else MOVE
         self.searches = [self._exchange(self.choices[0], placed, kind)]
@@ -81,7 +103,10 @@ class ReplicaSearch:
     def _bound_of_slowest(self, clock: Clock) -> int:
         clock, bound = clock.share(self.params.bounds_share), 0
         for search in sorted(self.searches, key=lambda search: -search.best):
-            bound = max(bound, flow_bounds(rows_of(self.flow, search.members[0]), clock)[0].value)
+            bound = max(
+                bound,
+                flow_bounds(rows_of(self.flow, search.members[0]), clock)[0].value,
+            )
             if clock.is_over:
                 break
         return bound
@@ -89,7 +114,9 @@ class ReplicaSearch:
     def _exchange(
         self, choice: Choice, members: Sequence[Sequence[int]], way: int
     ) -> MicrobatchExchange:
-        return MicrobatchExchange(self.shape.sample, choice, self.sizes, members, way, self.seed)
+        return MicrobatchExchange(
+            self.shape.sample, choice, self.sizes, members, way, self.seed
+        )
 
     def warm_up(self) -> None:
         """Load the compiled code that any step may need."""

@@ -28,7 +28,11 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import join, lower_replicas
 from ppsolve.models.kinds.pipeline.replicas import Replicas
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
-from ppsolve.solver.bounds.flow.patterns import ReplicaPattern, replica_pattern_of, together
+from ppsolve.solver.bounds.flow.patterns import (
+    ReplicaPattern,
+    replica_pattern_of,
+    together,
+)
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.generic import GENERIC
@@ -49,9 +53,15 @@ from ppsolve.solver.kinds.pipeline.replicas.enumerate_assignments import set_siz
 class ReplicaShapeParams:
     """Which orders of ops replicas may run."""
 
-    most_ways: int = 4  # ways to order ops that are kept; every step times each of them once
-    sweep_seconds: float = 0.5  # for heuristics that search, all numbers of micro-batches together
-    spread: int = 2  # times the mean: most micro-batches of a replica, where numbers are free
+    most_ways: int = (
+        4  # ways to order ops that are kept; every step times each of them once
+    )
+    sweep_seconds: float = (
+        0.5  # for heuristics that search, all numbers of micro-batches together
+    )
+    spread: int = (
+        2  # times the mean: most micro-batches of a replica, where numbers are free
+    )
 
 
 class ReplicaShape:
@@ -78,10 +88,13 @@ class ReplicaShape:
         flow = flow_of(self.whole)
         if flow is None:
             raise InputError(
-                'expected one pipe and p2p of mode "delay", "link" or "send_queue"', field="p2p"
+                'expected one pipe and p2p of mode "delay", "link" or "send_queue"',
+                field="p2p",
             )
         self.flow: Flow = flow
-        self.amounts = [_AmountTables(pool, flow, self.whole.num_ops) for pool in self.whole.pools]
+        self.amounts = [
+            _AmountTables(pool, flow, self.whole.num_ops) for pool in self.whole.pools
+        ]
 
     def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> ReplicaShape:
         """Return the same shape with micro-batches of other lengths.
@@ -91,7 +104,8 @@ class ReplicaShape:
         """
         if not any(map(has_costs, self.instance.amounts().values())):
             raise InputError(
-                "expected times: no entry of the pipeline is a cost over lengths", field="lengths"
+                "expected times: no entry of the pipeline is a cost over lengths",
+                field="lengths",
             )
         given = _lengths(lengths, self.instance.num_microbatches)
         other = copy(self)
@@ -118,17 +132,24 @@ class ReplicaShape:
         value: dict[str, int] = {}
         for count in counts:
             for name, schedule in self._samples(count):
-                table = tables.setdefault(name, np.full(max(counts) + 1, -1, dtype=np.int64))
+                table = tables.setdefault(
+                    name, np.full(max(counts) + 1, -1, dtype=np.int64)
+                )
                 table[count] = len(patterns)
                 patterns.append(replica_pattern_of(schedule, self.flow))
                 value[name] = value.get(name, 0) + schedule.makespan
-        complete = [name for name, table in tables.items() if (table[counts] >= 0).all()]
+        complete = [
+            name for name, table in tables.items() if (table[counts] >= 0).all()
+        ]
         if not complete:
             raise InputError(
-                "expected room for the largest micro-batch on every device", field="memory.capacity"
+                "expected room for the largest micro-batch on every device",
+                field="memory.capacity",
             )
         best = sorted(complete, key=lambda name: value[name])
-        chosen = _distinct([tables[name] for name in best], patterns)[: self.params.most_ways]
+        chosen = _distinct([tables[name] for name in best], patterns)[
+            : self.params.most_ways
+        ]
         choices = [Choice(table, max(counts)) for table in chosen]
         return patterns, choices, together(patterns, self.flow)
 
@@ -140,7 +161,10 @@ class ReplicaShape:
                 effort = Effort(Clock(self.params.sweep_seconds / len(self.counts())))
                 request = Request(instance, problem, effort=effort)
                 with suppress(
-                    NotApplicableError, DeadlockError, MemoryDeadlockError, HeuristicFailedError
+                    NotApplicableError,
+                    DeadlockError,
+                    MemoryDeadlockError,
+                    HeuristicFailedError,
                 ):
                     schedule = heuristic.propose(request).schedule
                     if not check_schedule(problem, schedule):
@@ -153,7 +177,8 @@ _LENGTHS: TypeAdapter[Any] = TypeAdapter(Lengths)
 def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
     if len(lengths) != count:
         raise InputError(
-            f"expected {count} entries (one per micro-batch), got {len(lengths)}", field="lengths"
+            f"expected {count} entries (one per micro-batch), got {len(lengths)}",
+            field="lengths",
         )
     rows = [np.asarray(row).tolist() for row in lengths]
     try:
@@ -166,7 +191,9 @@ def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[In
     found: dict[bytes, IntArray] = {}
     for table in tables:
         orders = [patterns[number] for number in table[table >= 0].tolist()]
-        key = b"".join(order.slot.tobytes() + order.position.tobytes() for order in orders)
+        key = b"".join(
+            order.slot.tobytes() + order.position.tobytes() for order in orders
+        )
         found.setdefault(key, table)
     return list(found.values())
 
@@ -174,7 +201,9 @@ def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[In
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
     # Stage and kind, and slot, of each compute action by device.
     problem = pattern.schedule.problem
-    rows: list[list[tuple[str, int]]] = [[] for _ in range(int(problem.device.max()) + 1)]
+    rows: list[list[tuple[str, int]]] = [
+        [] for _ in range(int(problem.device.max()) + 1)
+    ]
     for op, slot in zip(pattern.ops.tolist(), pattern.slot.tolist(), strict=True):
         kind = problem.kinds[problem.kind[op]]
         if slot != FREE and kind in COMPUTE_KINDS:
@@ -191,7 +220,9 @@ def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
         return tuple(one(item) if isinstance(item, tuple) else item for item in entry)
 
     plain = instance.in_numbers()
-    return plain.with_amounts(change, replicas=None, lengths=None, num_microbatches=count)
+    return plain.with_amounts(
+        change, replicas=None, lengths=None, num_microbatches=count
+    )
 
 
 def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
@@ -278,5 +309,7 @@ def action_orders(
     found = []
     for choice, those in zip(choices, members, strict=True):
         templates = shape.templates[int(choice.pattern[len(those)])]
-        found.append([[text + str(those[slot]) for text, slot in row] for row in templates])
+        found.append(
+            [[text + str(those[slot]) for text, slot in row] for row in templates]
+        )
     return found

@@ -72,11 +72,15 @@ class StepAnswer:
         last = int(self.schedule.problem.stage.max())
         pairs = [_by_last_stage(devices, f"{last}F") for devices in self.orders]
         return replace(
-            self, orders=[orders for orders, _ in pairs], assignment=[those for _, those in pairs]
+            self,
+            orders=[orders for orders, _ in pairs],
+            assignment=[those for _, those in pairs],
         )
 
 
-def _by_last_stage(orders: list[list[str]], forward: str) -> tuple[list[list[str]], list[int]]:
+def _by_last_stage(
+    orders: list[list[str]], forward: str
+) -> tuple[list[list[str]], list[int]]:
     rows = [_ACTION.fullmatch(text) for row in orders for text in row]
     actions = [(found[1], int(found[2])) for found in rows if found]
     old = [number for text, number in actions if text == forward]
@@ -110,7 +114,9 @@ class StepScheduler:
         if not isinstance(pipeline, PipelineInstance):
             raise InputError(f"expected a pipeline, got {describe(pipeline)}")
         if pipeline.collectives is not None:
-            raise InputError("expected none, as orders name whole ops", field="collectives")
+            raise InputError(
+                "expected none, as orders name whole ops", field="collectives"
+            )
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
         expect(float("inf"))
         self._shape = ReplicaShape(pipeline, scale)
@@ -158,7 +164,9 @@ class StepScheduler:
         """
         for name, seconds in (("deadline", deadline), ("patience", patience)):
             if not seconds >= 0:
-                raise InputError(f"expected seconds of at least 0, got {seconds}", field=name)
+                raise InputError(
+                    f"expected seconds of at least 0, got {seconds}", field=name
+                )
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
         flow = shape.flow if times is None else _with_times(shape, times)
@@ -195,7 +203,8 @@ class StepScheduler:
 def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     if not isinstance(times, Mapping):
         raise InputError(
-            f"expected times by field, such as forward, got {describe(times)}", field="times"
+            f"expected times by field, such as forward, got {describe(times)}",
+            field="times",
         )
     flow, whole = shape.flow, shape.whole
     duration = flow.duration.copy()
@@ -210,7 +219,9 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     return replace(flow, duration=duration)
 
 
-def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -> IntArray:
+def _ticks(
+    shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]
+) -> IntArray:
     try:
         table = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError):
@@ -222,10 +233,15 @@ def _ticks(shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]) -
             field=field,
         )
     table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
-    ticks, longest = np.rint(table / float(shape.scale.tick)), 2**40  # sums stay within int64
+    ticks, longest = (
+        np.rint(table / float(shape.scale.tick)),
+        2**40,
+    )  # sums stay within int64
     if not ((ticks >= 0) & (ticks <= longest)).all():
         most = shape.scale.time(longest)
-        raise InputError(f"expected times from 0 to {most} {shape.scale.unit}", field=field)
+        raise InputError(
+            f"expected times from 0 to {most} {shape.scale.unit}", field=field
+        )
     return ticks.astype(np.int64)
 
 

@@ -14,7 +14,11 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.joint import first_members, lower_joint, lower_replicas
+from ppsolve.models.kinds.pipeline.joint import (
+    first_members,
+    lower_joint,
+    lower_replicas,
+)
 from ppsolve.models.kinds.pipeline.replicas import Members, fault
 from ppsolve.solver.bounds.flow.flow import Flow, flow_of
 from ppsolve.solver.bounds.registry import assignment_bounds, flow_bounds
@@ -171,7 +175,9 @@ def solve_each_replica(turn: Turn) -> StopReason | None:
     if task.schedule is not None:
         starts = [task.schedule.start[part.ops] for part in parts]
     while not board.is_closed and not clock.is_over:
-        values = [_value(part, start) for part, start in zip(parts, starts, strict=True)]
+        values = [
+            _value(part, start) for part, start in zip(parts, starts, strict=True)
+        ]
         slowest = int(np.argmax(values))
         if slowest not in tasks:
             tasks[slowest] = task.task_of(parts[slowest], starts[slowest], turn)
@@ -185,7 +191,9 @@ def solve_each_replica(turn: Turn) -> StopReason | None:
             starts[slowest] = alone.schedule.start
         known = [start for start in starts if start is not None]
         if len(known) == len(parts):
-            board.propose(Schedule(task.problem, np.concatenate(known)), alone.best_by or ORDERED)
+            board.propose(
+                Schedule(task.problem, np.concatenate(known)), alone.best_by or ORDERED
+            )
         if stop is StopReason.INTERRUPTED:
             return stop
         if alone.board.value == before and not alone.board.is_closed and share.left > 0:
@@ -193,14 +201,21 @@ def solve_each_replica(turn: Turn) -> StopReason | None:
     return None
 
 
-EACH_REPLICA = Step("replicas one by one", has_time_to_search, whole, solve_each_replica, 0.25)
-ORDERS_OF_ALL = Step("replicas' orders", is_large_step, whole, search_replica_orders, 0.25)
+EACH_REPLICA = Step(
+    "replicas one by one", has_time_to_search, whole, solve_each_replica, 0.25
+)
+ORDERS_OF_ALL = Step(
+    "replicas' orders", is_large_step, whole, search_replica_orders, 0.25
+)
 
 FIXED_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     Steps("first schedule", is_large_step, whole, first_schedule),
     ORDERS_OF_ALL,
-    replace(GREEDY, share=lambda t: AFTER_ORDERS if is_large_step(t) else t.steps.greedy_share),
+    replace(
+        GREEDY,
+        share=lambda t: AFTER_ORDERS if is_large_step(t) else t.steps.greedy_share,
+    ),
     Step("small replicas", is_small_step, whole, solve_small_replicas, 0.25),
     replace(QUICK, applies=lambda t: is_small(t) and not orders_are_searched(t)),
     SEARCHES,
@@ -221,7 +236,9 @@ class FixedTask(ReplicasTask):
 
     steps: ClassVar[tuple[Step | Steps, ...]] = FIXED_STEPS
 
-    def __init__(self, kind: Any, instance: PipelineInstance, problem: Any, alone: Alone) -> None:
+    def __init__(
+        self, kind: Any, instance: PipelineInstance, problem: Any, alone: Alone
+    ) -> None:
         super().__init__(kind, instance, problem)
         self._alone = alone
 
@@ -240,7 +257,9 @@ class FixedTask(ReplicasTask):
         """Return the problem of each replica."""
         return parts_of(self.instance, members_of(self.problem))
 
-    def task_of(self, part: ReplicaProblem, start: IntArray | None, turn: Turn) -> ScheduleTask:
+    def task_of(
+        self, part: ReplicaProblem, start: IntArray | None, turn: Turn
+    ) -> ScheduleTask:
         """Return the task of one replica, begun from its part of the best schedule.
 
         `start`: int64[n] or None, its starts in the best schedule.
@@ -342,7 +361,9 @@ class FreeTask(ReplicasTask):
     def search_with(self, seed: int) -> ReplicaSearch:
         """Return the search by exchange, which goes on where it was left."""
         if self._search is None:
-            self._search = ReplicaSearch(ReplicaShape(self.instance, self.scale), self._flow, seed)
+            self._search = ReplicaSearch(
+                ReplicaShape(self.instance, self.scale), self._flow, seed
+            )
         return self._search
 
     def propose_best(self, search: ReplicaSearch) -> None:
@@ -373,7 +394,9 @@ def _numbered(found: Schedule, problem: Problem) -> Schedule:
 
 
 def _by_label(problem: Problem) -> IntArray:
-    return np.lexsort((problem.microbatch, problem.stage, problem.kind, problem.replica))
+    return np.lexsort(
+        (problem.microbatch, problem.stage, problem.kind, problem.replica)
+    )
 
 
 def _value(part: ReplicaProblem, start: IntArray | None) -> int:

@@ -57,7 +57,9 @@ def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily 
     if claim is None:
         return None
     if not isinstance(claim, dict) or not isinstance(claim.get("name"), str):
-        raise InputError(f"expected a runtime with its name, got {describe(claim)}", field=RULE)
+        raise InputError(
+            f"expected a runtime with its name, got {describe(claim)}", field=RULE
+        )
     family = family_of(claim["name"])
     obstacle = family.obstacle(instance)
     if obstacle is not None:
@@ -65,7 +67,9 @@ def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily 
     return family
 
 
-def claimed_settings(instance: PipelineInstance, document: Any) -> RuntimeSettings | None:
+def claimed_settings(
+    instance: PipelineInstance, document: Any
+) -> RuntimeSettings | None:
     """Return the settings that a document claims, None where it claims no runtime of few orders.
 
     Raises `InputError`: as of `claimed_runtime`, or the runtime has no such settings.
@@ -103,7 +107,11 @@ def runtime_violations(
         modes, rows = modes_of(instance), rows_of(schedule)
         if rows is None:
             raise InputError("an op runs in pieces, with others between them")
-        wrong = None if modes is None else family.refused_modes(modes, schedule.problem.choice)
+        wrong = (
+            None
+            if modes is None
+            else family.refused_modes(modes, schedule.problem.choice)
+        )
         if wrong is not None:
             raise InputError(wrong)
         family.order_of(rows, shape_of(instance))
@@ -113,7 +121,10 @@ def runtime_violations(
 
 
 def _other_starts(
-    instance: PipelineInstance, found: Schedule, family: RuntimeFamily, settings: RuntimeSettings
+    instance: PipelineInstance,
+    found: Schedule,
+    family: RuntimeFamily,
+    settings: RuntimeSettings,
 ) -> list[Violation]:
     problem, given = found.problem, found.normalised()
     wanted = settings.timed(instance, problem)

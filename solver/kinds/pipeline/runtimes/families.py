@@ -25,7 +25,11 @@ from ppsolve.solver.kinds.pipeline.grammar import (
 from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
-from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, Rows, RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.family import (
+    FixedOrder,
+    Rows,
+    RuntimeFamily,
+)
 from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     elsewhere,
     folded,
@@ -35,7 +39,9 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
 
 
 def _one_f_one_b(shape: PipelineShape) -> Iterator[FixedOrder]:
-    yield FixedOrder("1F1B", one_forward_one_backward(shape.num_ranks, shape.num_microbatches))
+    yield FixedOrder(
+        "1F1B", one_forward_one_backward(shape.num_ranks, shape.num_microbatches)
+    )
 
 
 def _in_groups(shape: PipelineShape) -> Iterator[FixedOrder]:
@@ -48,7 +54,9 @@ def _in_groups(shape: PipelineShape) -> Iterator[FixedOrder]:
         yield FixedOrder(f"groups of {size}", orders, size)
         if shape.fuses:
             orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=True)
-            yield FixedOrder(f"groups of {size}, combined", orders, size, is_combined=True)
+            yield FixedOrder(
+                f"groups of {size}, combined", orders, size, is_combined=True
+            )
 
 
 def _megatron_rule(shape: PipelineShape) -> str:
@@ -78,7 +86,11 @@ def _in_groups_of_ranks(shape: PipelineShape) -> Iterator[FixedOrder]:
 
 
 def _not_in_groups_of_ranks(shape: PipelineShape, title: str) -> str | None:
-    wrong, ranks, count = not_looped(shape, title), shape.num_ranks, shape.num_microbatches
+    wrong, ranks, count = (
+        not_looped(shape, title),
+        shape.num_ranks,
+        shape.num_microbatches,
+    )
     if wrong is None and shape.chunks > 1 and count % ranks:
         return f"micro-batches: {title} needs a multiple of {ranks} micro-batches, got {count}"
     return wrong
@@ -155,9 +167,15 @@ MEGATRON = RuntimeFamily(
     recomputes="all",
     has_windows=True,
 )
-COLOSSALAI = RuntimeFamily("colossalai", "ColossalAI", _not_in_queues, breaks=_queue_order)
+COLOSSALAI = RuntimeFamily(
+    "colossalai", "ColossalAI", _not_in_queues, breaks=_queue_order
+)
 PRIMUS = RuntimeFamily(
-    "primus", "Primus", _neither_looped_nor_folded, breaks=_not_in_tables, recomputes="stage"
+    "primus",
+    "Primus",
+    _neither_looped_nor_folded,
+    breaks=_not_in_tables,
+    recomputes="stage",
 )
 DEEPSPEED = RuntimeFamily(
     "deepspeed", "DeepSpeed", _several_per_rank, _one_f_one_b, lambda _: "1F1B"
@@ -167,7 +185,9 @@ MINDFORMERS = RuntimeFamily(
     "MindFormers",
     _not_in_groups_of_ranks,
     _in_groups_of_ranks,
-    lambda s: "1F1B" if s.chunks == 1 else f"interleaved 1F1B in groups of {s.num_ranks}",
+    lambda s: (
+        "1F1B" if s.chunks == 1 else f"interleaved 1F1B in groups of {s.num_ranks}"
+    ),
     recomputes="stage",
 )
 
@@ -179,5 +199,7 @@ def family_of(name: str) -> RuntimeFamily:
     """Return the runtime of this name; raises `InputError` where there is none."""
     known = {family.name: family for family in FAMILIES}
     if name not in known:
-        raise InputError(f'unknown runtime "{name}"' + did_you_mean(name, known), field="runtime")
+        raise InputError(
+            f'unknown runtime "{name}"' + did_you_mean(name, known), field="runtime"
+        )
     return known[name]

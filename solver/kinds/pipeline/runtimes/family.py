@@ -25,7 +25,9 @@ class FixedOrder:
 
     words: str  # the settings that make the runtime run it
     orders: Sequence[Order]  # of each rank
-    group_size: int | None = None  # micro-batches that run through a chunk before the next one
+    group_size: int | None = (
+        None  # micro-batches that run through a chunk before the next one
+    )
     is_combined: bool = False  # whether forwards are launched together with backwards
 
 
@@ -40,12 +42,16 @@ class RuntimeFamily:
     # the orders that are run, of runtimes that run few; None where any order may be run that keeps
     # the rules
     orders: Callable[[PipelineShape], Iterable[FixedOrder]] | None = None
-    rule: Callable[[PipelineShape], str] = lambda _: "any order"  # what they are, in words
+    rule: Callable[[PipelineShape], str] = lambda _: (
+        "any order"
+    )  # what they are, in words
     # takes rows, shape and `title`; returns the first rule that the rows break, or None
     breaks: Callable[[Rows, PipelineShape, str], str | None] = lambda *_: None
     # which stages may recompute: each with a mode of its own, all with one mode, or none
     recomputes: Literal["stage", "all", "none"] = "none"
-    has_windows: bool = False  # whether it may keep the first micro-batches of each window
+    has_windows: bool = (
+        False  # whether it may keep the first micro-batches of each window
+    )
 
     @property
     def is_finite(self) -> bool:
@@ -74,7 +80,9 @@ class RuntimeFamily:
         has_windows = self.has_windows and modes.has_windows
         for stage, row in enumerate(choice):
             if modes.offloading in row:
-                return f"modes: stage {stage} offloads, which {self.title} cannot be told"
+                return (
+                    f"modes: stage {stage} offloads, which {self.title} cannot be told"
+                )
             if self.recomputes == "none" and row.any():
                 return f"modes: stage {stage} recomputes, which {self.title} cannot be told"
             if not has_windows and (row != row[0]).any():
@@ -119,7 +127,9 @@ class RuntimeFamily:
         raise InputError(text, field="schedule")
 
 
-def _first_difference(rows: Rows, orders: Sequence[Order]) -> tuple[tuple[int, int] | None, str]:
+def _first_difference(
+    rows: Rows, orders: Sequence[Order]
+) -> tuple[tuple[int, int] | None, str]:
     for rank, (row, order) in enumerate(zip(rows, orders, strict=True)):
         for place, (step, wanted) in enumerate(zip_longest(row, order)):
             if step != wanted:

@@ -22,7 +22,9 @@ from ppsolve.solver.run.task import Task
 class RuntimeNarrowing(Narrowing):
     """A pipeline for a runtime; an `InputError` says why the runtime cannot run it."""
 
-    def __init__(self, kind: Any, instance: PipelineInstance, runtime: str, *, exact: bool) -> None:
+    def __init__(
+        self, kind: Any, instance: PipelineInstance, runtime: str, *, exact: bool
+    ) -> None:
         self.kind = kind
         self.instance = instance
         self.family = family_of(runtime)
@@ -40,7 +42,9 @@ class RuntimeNarrowing(Narrowing):
         """Return the task of any order of ops on each rank."""
         return any_order(self.kind, self.instance, exact=self.exact)
 
-    def fields(self, task: Task | None, result: Result, best: Result | None) -> dict[str, Any]:
+    def fields(
+        self, task: Task | None, result: Result, best: Result | None
+    ) -> dict[str, Any]:
         """Return the figures of the runtime; those of a narrowed pipeline are of the whole one."""
         if isinstance(task, RuntimeTask):
             return {RULE: task.runtime_figures(best)}

@@ -41,7 +41,9 @@ def elsewhere(shape: PipelineShape, wanted: tuple[int, ...], rule: str) -> str |
     found = shape.stage_to_rank
     for stage, (rank, right) in enumerate(zip(found, wanted, strict=False)):
         if rank != right:
-            return f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}"
+            return (
+                f"placement: {rule}, stage {stage} is on rank {rank} instead of {right}"
+            )
     if len(found) != len(wanted):
         return f"placement: {rule}, which makes {len(wanted)} stages, got {len(found)}"
     return None

@@ -45,7 +45,9 @@ FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
 
 
-RUNTIME_STEPS: tuple[Step | Steps, ...] = (Step(ORDERS_OF_RUNTIME, always, whole, find_bounds),)
+RUNTIME_STEPS: tuple[Step | Steps, ...] = (
+    Step(ORDERS_OF_RUNTIME, always, whole, find_bounds),
+)
 """The steps of a pipeline for a runtime of few orders: each is timed."""
 
 
@@ -60,7 +62,12 @@ class RuntimeTask(ScheduleTask):
     unproved: ClassVar[str | None] = "the runtime runs few orders"
 
     def __init__(
-        self, kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool
+        self,
+        kind: Any,
+        instance: PipelineInstance,
+        family: RuntimeFamily,
+        *,
+        exact: bool,
     ) -> None:
         instance = instance.by_rank()
         super().__init__(kind, instance, _problem(kind, instance, exact=exact))
@@ -100,14 +107,19 @@ class RuntimeTask(ScheduleTask):
             while low < high:
                 middle = (low + high) // 2
                 yield series[middle]
-                fits = self.outcomes[series[middle].words].status is HeuristicStatus.FEASIBLE
+                fits = (
+                    self.outcomes[series[middle].words].status
+                    is HeuristicStatus.FEASIBLE
+                )
                 low, high = (middle + 1, high) if fits else (low, middle)
 
     def _outcome(self, each: RuntimeSettings) -> HeuristicOutcome:
         try:
             schedule = each.timed(self.instance, self.problem)
         except DeadlockError as error:
-            return HeuristicOutcome(each.words, HeuristicStatus.FAILED, reason=str(error))
+            return HeuristicOutcome(
+                each.words, HeuristicStatus.FAILED, reason=str(error)
+            )
         broken = check_schedule(schedule.problem, schedule)
         status = HeuristicStatus.INFEASIBLE if broken else HeuristicStatus.FEASIBLE
         reason, rule = str(broken[0]) if broken else None, BrokenRule.first_of(broken)
@@ -118,11 +130,15 @@ class RuntimeTask(ScheduleTask):
 
     def begin_from(self, given: Any) -> None:
         """Refuse: every order is tried."""
-        raise InputError(f"expected none: {self.family.title} runs few orders", field="start")
+        raise InputError(
+            f"expected none: {self.family.title} runs few orders", field="start"
+        )
 
     def refuse_robust(self) -> None:
         """Refuse: every order is tried."""
-        raise InputError(f"expected none: {self.family.title} runs few orders", field="robust")
+        raise InputError(
+            f"expected none: {self.family.title} runs few orders", field="robust"
+        )
 
     def bottleneck(self) -> Bottleneck | None:
         """Return that all orders were timed, of a run that timed them all."""
@@ -168,10 +184,14 @@ def _excess(schedule: Schedule | None) -> float:
     if schedule is None:
         return np.inf
     pairs = zip(measure(schedule).peak_memory, schedule.problem.pools, strict=True)
-    return max((float(peak) / float(pool.limit or 1) for peak, pool in pairs), default=0.0)
+    return max(
+        (float(peak) / float(pool.limit or 1) for peak, pool in pairs), default=0.0
+    )
 
 
-def task_for(kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool) -> Task:
+def task_for(
+    kind: Any, instance: PipelineInstance, family: RuntimeFamily, *, exact: bool
+) -> Task:
     """Return the task of a pipeline for a runtime: of few orders, or of what it admits."""
     if family.is_finite:
         return RuntimeTask(kind, instance, family, exact=exact)
@@ -225,7 +245,9 @@ class _Ranks:
 
     refusal: Callable[[Schedule], str | None]
     admit: Admit
-    has_collectives: bool  # whether more than the orders of ranks decides when ops start
+    has_collectives: (
+        bool  # whether more than the orders of ranks decides when ops start
+    )
 
     def __call__(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None

@@ -28,7 +28,9 @@ class RuntimeSettings:
     words: str  # unlike those of every other one
     named: dict[str, Any]  # the same for programs: group_size, combined, mode, kept
     orders: Sequence[Order]  # of each rank
-    choice: IntArray | None = None  # mode of each stage and micro-batch, where they have modes
+    choice: IntArray | None = (
+        None  # mode of each stage and micro-batch, where they have modes
+    )
 
     def timed(self, instance: PipelineInstance, problem: Problem) -> Schedule:
         """Start each op as early as the orders allow, as the runtime does.
@@ -46,7 +48,9 @@ class RuntimeSettings:
         return proposal.schedule.normalised()
 
 
-def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[RuntimeSettings]:
+def settings_of(
+    family: RuntimeFamily, instance: PipelineInstance
+) -> Iterator[RuntimeSettings]:
     """Yield every way in which a runtime of few orders runs a pipeline.
 
     `instance`: a pipeline to which it has no obstacle.
@@ -55,18 +59,24 @@ def settings_of(family: RuntimeFamily, instance: PipelineInstance) -> Iterator[R
     modes = modes_of(instance)
     assert family.orders is not None
     for order in family.orders(shape_of(instance)):
-        named: dict[str, Any] = {} if order.group_size is None else {"group_size": order.group_size}
+        named: dict[str, Any] = (
+            {} if order.group_size is None else {"group_size": order.group_size}
+        )
         named |= {"combined": True} if order.is_combined else {}
         if modes is None:
             yield RuntimeSettings(order.words, named, order.orders)
             continue
         for words, more, choice in _choices(family, modes, order):
-            yield RuntimeSettings(f"{order.words}, {words}", named | more, order.orders, choice)
+            yield RuntimeSettings(
+                f"{order.words}, {words}", named | more, order.orders, choice
+            )
 
 
 def series_of(settings: Iterable[RuntimeSettings]) -> Iterator[list[RuntimeSettings]]:
     """Yield the windows of each order and mode by the micro-batches kept, any other one alone."""
-    for _, series in groupby(settings, lambda each: {**each.named, "kept": "kept" in each.named}):
+    for _, series in groupby(
+        settings, lambda each: {**each.named, "kept": "kept" in each.named}
+    ):
         yield list(series)
 
 
@@ -83,18 +93,28 @@ def keeping_more_is_faster(instance: PipelineInstance, problem: Problem) -> bool
     modes = modes_of(instance)
     assert modes is not None
     is_longest_path = instance.p2p.mode == "delay" and instance.allreduce is None
-    is_longest_path &= instance.collectives is None and problem.objective is Objective.MAKESPAN
+    is_longest_path &= (
+        instance.collectives is None and problem.objective is Objective.MAKESPAN
+    )
     stages = range(modes.shape[0])
-    has_less = all((modes.rest(s, n) >= 0).all() for s in stages for n in modes.recomputing)
-    return bool(is_longest_path and has_less and problem.duration[problem.is_compute].all())
+    has_less = all(
+        (modes.rest(s, n) >= 0).all() for s in stages for n in modes.recomputing
+    )
+    return bool(
+        is_longest_path and has_less and problem.duration[problem.is_compute].all()
+    )
 
 
-def figures_of(family: RuntimeFamily, instance: PipelineInstance, words: str) -> RuntimeFigures:
+def figures_of(
+    family: RuntimeFamily, instance: PipelineInstance, words: str
+) -> RuntimeFigures:
     """Return the settings of these words as a document has them.
 
     `words`: words of some of its settings.
     """
-    named = next(each.named for each in settings_of(family, instance) if each.words == words)
+    named = next(
+        each.named for each in settings_of(family, instance) if each.words == words
+    )
     return RuntimeFigures(name=family.name, settings=named, order=words)
 
 

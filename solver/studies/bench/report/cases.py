@@ -55,7 +55,9 @@ class Outcome:
 
     method: Method
     state: OutcomeState  # solved: it has a valid schedule, or proved that there is none
-    value: float | None = None  # of its schedule, in the unit of the instance's objective
+    value: float | None = (
+        None  # of its schedule, in the unit of the instance's objective
+    )
     bound: float | None = None  # lower bound that it proved
     proved: bool = False  # whether it proved its answer
     seconds: float | None = None  # wall time
@@ -131,7 +133,9 @@ def written(value: float | None) -> str:
     return "none" if value is None else f"{value:,.10g}"
 
 
-def instances(files: Iterable[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
+def instances(
+    files: Iterable[Sequence[BenchRecord]],
+) -> Callable[[BenchRecord], Identity]:
     """Return the identity of instances, whatever the versions: by content if all records tell."""
     is_told = all(record.content for records in files for record in records)
     return attrgetter("family", "instance", "content" if is_told else "objective")
@@ -140,10 +144,15 @@ def instances(files: Iterable[Sequence[BenchRecord]]) -> Callable[[BenchRecord],
 def _settings(record: BenchRecord) -> Identity:
     """Return the settings that people choose."""
     chosen = ("deterministic", "deterministic_limit", "gap", "seed", "workers")
-    return (repr(record.time_limit), *(repr(record.settings.get(name)) for name in chosen))
+    return (
+        repr(record.time_limit),
+        *(repr(record.settings.get(name)) for name in chosen),
+    )
 
 
-def identities(files: Sequence[Sequence[BenchRecord]]) -> Callable[[BenchRecord], Identity]:
+def identities(
+    files: Sequence[Sequence[BenchRecord]],
+) -> Callable[[BenchRecord], Identity]:
     """Return the shortest identity that tells the records of each file apart."""
     named = instances(files)
     repeated = any(len({*map(named, records)}) < len(records) for records in files)
@@ -206,7 +215,11 @@ def _outcomes(record: BenchRecord) -> Iterator[Outcome]:
 def _ours(record: BenchRecord) -> Outcome:
     is_solved = record.value is not None or record.status is Status.INFEASIBLE
     failed = record.failure is not None
-    reason = f"{record.failure}: {record.error or 'no message'}" if failed else "no schedule found"
+    reason = (
+        f"{record.failure}: {record.error or 'no message'}"
+        if failed
+        else "no schedule found"
+    )
     return Outcome(
         Method(Role.OURS, OURS),
         OutcomeState.SOLVED if is_solved else OutcomeState.FAILED,
@@ -223,7 +236,9 @@ def _of_peer(peer: BenchPeer) -> Outcome:
     is_found = status in {Status.OPTIMAL, Status.FEASIBLE} and peer.value is not None
     is_proved = is_found if status == Status.OPTIMAL else status == Status.INFEASIBLE
     is_made_for_others = peer.status == OutcomeState.NOT_APPLICABLE
-    unsolved = OutcomeState.NOT_APPLICABLE if is_made_for_others else OutcomeState.FAILED
+    unsolved = (
+        OutcomeState.NOT_APPLICABLE if is_made_for_others else OutcomeState.FAILED
+    )
     return Outcome(
         Method(Role.PEER, peer.name),
         OutcomeState.SOLVED if is_found or is_proved else unsolved,
@@ -268,5 +283,9 @@ def _contradictions(case: ScoredRecord, best: float) -> Iterator[str]:
         name = outcome.method.name
         if outcome.proved and outcome.value is None:
             yield f"{name} calls it infeasible, beside {by}"
-        elif outcome.proved and outcome.value is not None and is_above(outcome.value, best):
+        elif (
+            outcome.proved
+            and outcome.value is not None
+            and is_above(outcome.value, best)
+        ):
             yield f"{name} calls {outcome.value:,.10g} optimal, which is above {by}"

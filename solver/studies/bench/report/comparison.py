@@ -49,7 +49,9 @@ class Comparison:
     improvements: tuple[Difference, ...]
     only_before: tuple[str, ...]  # instances that the later file lacks
     only_after: tuple[str, ...]
-    contradictions: tuple[Contradiction, ...]  # bounds of one file above values of the other
+    contradictions: tuple[
+        Contradiction, ...
+    ]  # bounds of one file above values of the other
     is_other_machine: bool  # for some instance, so that times say little
     has_other_limit: bool  # for some instance
 
@@ -74,7 +76,10 @@ def compare(
         other file.
     """
     name = identities([before, after])
-    earlier, later = by_identity(before, name, sources[0]), by_identity(after, name, sources[1])
+    earlier, later = (
+        by_identity(before, name, sources[0]),
+        by_identity(after, name, sources[1]),
+    )
     shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
     for pair in shared:
         _refuse_other_units(pair, sources)
@@ -86,7 +91,9 @@ def compare(
         improvements=tuple(_turned(found) for found in better),
         only_before=tuple(_label(key) for key in earlier if key not in later),
         only_after=tuple(_label(key) for key in later if key not in earlier),
-        contradictions=tuple(found for pair in shared for found in _contradictions(pair)),
+        contradictions=tuple(
+            found for pair in shared for found in _contradictions(pair)
+        ),
         is_other_machine=any(old.machine != new.machine for old, new in shared),
         has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
     )
@@ -100,7 +107,9 @@ def _turned(found: Difference) -> Difference:
     size = found.size
     if size is not None:
         size = None if size == -1 else -size / (1 + size)
-    return Difference(found.change, found.family, found.instance, found.after, found.before, size)
+    return Difference(
+        found.change, found.family, found.instance, found.after, found.before, size
+    )
 
 
 def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
@@ -114,7 +123,9 @@ def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
         )
 
 
-def _worse(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Difference]:
+def _worse(
+    old: BenchRecord, new: BenchRecord, tolerance: float
+) -> Iterator[Difference]:
     """Yield in what `new` is worse than `old`; a new failure says it all."""
     if new.failure is not None:
         if old.failure is None:
@@ -130,7 +141,11 @@ def _worse(old: BenchRecord, new: BenchRecord, tolerance: float) -> Iterator[Dif
 
 
 def _difference(
-    change: Change, record: BenchRecord, before: str, after: str, size: float | None = None
+    change: Change,
+    record: BenchRecord,
+    before: str,
+    after: str,
+    size: float | None = None,
 ) -> Difference:
     return Difference(change, record.family, record.instance, before, after, size)
 
@@ -151,7 +166,11 @@ def _worse_figure(
 def _contradictions(pair: Pair) -> Iterator[Contradiction]:
     old, new = pair
     for one, other, when in ((old, new, "now"), (new, old, "before")):
-        if one.bound is None or other.value is None or not is_above(one.bound, other.value):
+        if (
+            one.bound is None
+            or other.value is None
+            or not is_above(one.bound, other.value)
+        ):
             continue
         bound, value = written(one.bound), written(other.value)
         text = f"the bound {bound} is above the value {value} found {when}"

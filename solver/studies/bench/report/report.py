@@ -49,7 +49,9 @@ class Report:
     every: FamilyFigures  # over all families
     families: tuple[FamilyFigures, ...]  # sorted by name
     reasons: tuple[ReasonRow, ...]  # why methods have no schedule
-    namesakes: dict[str, int]  # family and name that several instances have, and how many
+    namesakes: dict[
+        str, int
+    ]  # family and name that several instances have, and how many
     contradictions: tuple[Contradiction, ...]  # of both files
     comparison: Comparison | None
     machines: tuple[str, ...]  # where the runs were, in the order of the file
@@ -90,7 +92,9 @@ def bench_report(
         old = baseline[0].records
         comparison = compare(old, records.records, tolerance, sources)
     across = () if comparison is None else comparison.contradictions
-    limits = {record.time_limit for record in records.records if record.time_limit is not None}
+    limits = {
+        record.time_limit for record in records.records if record.time_limit is not None
+    }
     return Report(
         source=source,
         baseline=None if baseline is None else baseline[1],
@@ -116,4 +120,6 @@ def _part(name: str, cases: Sequence[ScoredRecord]) -> FamilyFigures:
 
 def _refuse_empty(records: Records, source: str) -> None:
     if not records.records:
-        raise InputError("expected results of a benchmark, there are none", source=source)
+        raise InputError(
+            "expected results of a benchmark, there are none", source=source
+        )

@@ -35,7 +35,9 @@ class ReportCurveParams:
     """Resolution of curves over time."""
 
     most_times: int = 120  # points of a curve; a picture has room for no more
-    least_time: float = 0.01  # seconds at which curves begin: a run's clock starts earlier
+    least_time: float = (
+        0.01  # seconds at which curves begin: a run's clock starts earlier
+    )
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,12 @@ def family_row(family: str, cases: Sequence[ScoredRecord]) -> FamilyRow:
         proved=sum(outcome.proved for outcome in ours),
         failures=sum(record.failure is not None for record in records),
         gap=Spread.of(zip((record.gap for record in records), names, strict=True)),
-        to_best=Spread.of(zip((r.seconds_to_best for r in records), names, strict=True)),
-        to_proof=Spread.of(zip((r.seconds_to_proof for r in records), names, strict=True)),
+        to_best=Spread.of(
+            zip((r.seconds_to_best for r in records), names, strict=True)
+        ),
+        to_proof=Spread.of(
+            zip((r.seconds_to_proof for r in records), names, strict=True)
+        ),
         seconds=float(np.sum([record.seconds for record in records])),
     )
 
@@ -168,7 +174,9 @@ def _method_row(
         failed=states[OutcomeState.FAILED],
         not_applicable=states[OutcomeState.NOT_APPLICABLE],
         excess=Spread.of(excesses.values()),
-        common=Spread.of(excesses[n] for n in sorted(common) if common <= excesses.keys()),
+        common=Spread.of(
+            excesses[n] for n in sorted(common) if common <= excesses.keys()
+        ),
         seconds=Spread.of((outcome.seconds, case.label) for case, outcome in pairs),
     )
 
@@ -179,7 +187,12 @@ def reason_rows(cases: Sequence[ScoredRecord]) -> list[ReasonRow]:
     for state, reason, method in _reasons(cases):
         found.setdefault((state, reason), Counter())[method] += 1
     rows = [
-        ReasonRow(state, reason, methods.total(), tuple(name for name, _ in methods.most_common()))
+        ReasonRow(
+            state,
+            reason,
+            methods.total(),
+            tuple(name for name, _ in methods.most_common()),
+        )
         for (state, reason), methods in found.items()
     ]
     return sorted(rows, key=lambda row: (-row.count, row.state, row.reason))
@@ -246,7 +259,10 @@ def profiles(cases: Sequence[ScoredRecord]) -> list[PerformanceProfile]:
             own = ratios.setdefault(outcome.method, [])
             if excess is not None:
                 own.append(1 + excess)
-    return [PerformanceProfile(method, _steps(own, len(known))) for method, own in ratios.items()]
+    return [
+        PerformanceProfile(method, _steps(own, len(known)))
+        for method, own in ratios.items()
+    ]
 
 
 def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ...]:
@@ -255,7 +271,9 @@ def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ..
 
 
 def gap_curve(
-    family: str, cases: Sequence[ScoredRecord], params: ReportCurveParams = ReportCurveParams()
+    family: str,
+    cases: Sequence[ScoredRecord],
+    params: ReportCurveParams = ReportCurveParams(),
 ) -> GapCurve:
     """Return the mean gap over time of some cases.
 

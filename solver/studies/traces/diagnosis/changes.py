@@ -41,11 +41,15 @@ def known_help(
         figure = FOUND[change.name]
         value, bound = _means(verdicts, figure), _means(verdicts, f"{figure}_bound")
         return Help(change.name, change.assumes, value, bound, *about)
-    value = mean_of(max(_replayed(one, change.times) for one in step.parts) for step in steps)
+    value = mean_of(
+        max(_replayed(one, change.times) for one in step.parts) for step in steps
+    )
     return Help(change.name, f"recorded order; {change.assumes}", value, None, *about)
 
 
-def changes_of(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Variant | Help]:
+def changes_of(
+    steps: Sequence[DiagnosedStep], recorded: Variant
+) -> Iterator[Variant | Help]:
     """Yield all changes of a run, or why one means nothing here.
 
     `recorded`: the run as it is.
@@ -78,8 +82,12 @@ def changes_of(steps: Sequence[DiagnosedStep], recorded: Variant) -> Iterator[Va
 
 def _resplits(steps: Sequence[DiagnosedStep], known: Variant) -> Iterator[Variant]:
     parts = [one.part for step in steps for one in step.parts]
-    devices, durations = ([getattr(one, name) for one in parts] for name in ("device", "duration"))
-    slow = int(np.argmax(np.bincount(np.concatenate(devices), np.concatenate(durations))))
+    devices, durations = (
+        [getattr(one, name) for one in parts] for name in ("device", "duration")
+    )
+    slow = int(
+        np.argmax(np.bincount(np.concatenate(devices), np.concatenate(durations)))
+    )
     places = known.devices(int(parts[0].stage.max()) + 1)
     text = "each micro-batch takes as long on every stage, the same in total"
     yield replace(known, name="even split", assumes=text, times=_even)
@@ -93,7 +101,8 @@ def _more_chunks(stages: int, recorded: Variant) -> Variant | Help:
     if stages > devices or devices == 1:
         return Help("more chunks", "it is for several devices with one stage each")
     text = (
-        "two stages of half the time on each device, interleaved; each has the most memory of any"
+        "two stages of half the time on each device, interleaved; each has the most memory "
+        "of any"
     )
     double = (2 * max(recorded.capacity),) * devices
     places = {"placement": "interleaved", "stages_per_device": 2}
@@ -106,16 +115,25 @@ def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
 
 def _replayed(one: Recorded, change: Callable[[Times], Times]) -> int:
     duration = one.problem.duration.copy()
-    ops = {FIELDS[KINDS.index(kind)]: one.problem.grid(kind) for kind in one.problem.kinds}
-    for name, lengths in change({name: duration[grid] for name, grid in ops.items()}).items():
+    ops = {
+        FIELDS[KINDS.index(kind)]: one.problem.grid(kind) for kind in one.problem.kinds
+    }
+    for name, lengths in change(
+        {name: duration[grid] for name, grid in ops.items()}
+    ).items():
         duration[ops[name]] = lengths
     return replayed(one, duration)
 
 
 def _even(times: Times) -> Times:
     """Return times, each the mean over the stages for its kind and micro-batch."""
-    means = {name: np.rint(table.mean(axis=0)).astype(np.int64) for name, table in times.items()}
-    return {name: np.broadcast_to(means[name], table.shape) for name, table in times.items()}
+    means = {
+        name: np.rint(table.mean(axis=0)).astype(np.int64)
+        for name, table in times.items()
+    }
+    return {
+        name: np.broadcast_to(means[name], table.shape) for name, table in times.items()
+    }
 
 
 def _relieved(times: Times, places: IntArray, slow: int) -> Times:
@@ -128,7 +146,10 @@ def _relieved(times: Times, places: IntArray, slow: int) -> Times:
     factor = np.full(len(load), 1 + excess / (load.sum() - load[slow]))
     factor[slow] = load.mean() / load[slow]
     by_stage = factor[places][:, None]
-    return {name: np.rint(table * by_stage).astype(np.int64) for name, table in times.items()}
+    return {
+        name: np.rint(table * by_stage).astype(np.int64)
+        for name, table in times.items()
+    }
 
 
 def _split(times: Times) -> Times:
@@ -136,7 +157,11 @@ def _split(times: Times) -> Times:
         return times
     half = times["backward"] // 2
     backward = times["backward"] - half
-    return {"forward": times["forward"], "backward_input": half, "backward_weight": backward}
+    return {
+        "forward": times["forward"],
+        "backward_input": half,
+        "backward_weight": backward,
+    }
 
 
 def _halved(times: Times) -> Times:
@@ -163,16 +188,22 @@ def searched_help(
     Returns: over the steps that were searched; its `steps` name them.
     """
     mean = _means(verdicts, "replay")
-    pairs = sorted(zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean))
+    pairs = sorted(
+        zip(steps, verdicts, strict=True), key=lambda pair: abs(pair[1].replay - mean)
+    )
     values: list[int] = []
     bounds: list[int] = []
     known: dict[Hashable, StepAnswer | None] = {}
     for step, verdict in pairs:
         if step.key not in known:
             seconds = DIAGNOSIS.per_step
-            if clock.left < (seconds if values else searches.seconds_of_change - seconds):
+            if clock.left < (
+                seconds if values else searches.seconds_of_change - seconds
+            ):
                 break
-            known[step.key] = searches.answer(variant, step, is_free=False, seconds=seconds)
+            known[step.key] = searches.answer(
+                variant, step, is_free=False, seconds=seconds
+            )
         answer = known[step.key]
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")

@@ -24,7 +24,11 @@ from ppsolve.solver.bounds.memory_time import memory_time
 from ppsolve.solver.bounds.registry import flow_bounds
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.compilation import answering_within
-from ppsolve.solver.studies.traces.diagnosis.changes import changes_of, known_help, searched_help
+from ppsolve.solver.studies.traces.diagnosis.changes import (
+    changes_of,
+    known_help,
+    searched_help,
+)
 from ppsolve.solver.studies.traces.diagnosis.steps import (
     DIAGNOSIS,
     DiagnosedStep,
@@ -61,7 +65,9 @@ class Transfers:
         for step, replica, part in trace.parts():
             if not np.all(part.is_compute):
                 rows = op_table(part)
-                tables[step, replica] = np.where(rows == FREE, FREE, part.duration[rows])
+                tables[step, replica] = np.where(
+                    rows == FREE, FREE, part.duration[rows]
+                )
         parts = [part.where(part.is_compute) for _, _, part in trace.parts()]
         return cls(max(0, round(one_way_of(parts) or 0)), tables)
 
@@ -104,7 +110,15 @@ def bubble_of(
     return dict(reversed(list(zip(PARTS, parts.tolist(), strict=True))))
 
 
-PARTS = ("unexplained", "transfers", "unequal", "imbalance", "order", "memory", "fill and drain")
+PARTS = (
+    "unexplained",
+    "transfers",
+    "unequal",
+    "imbalance",
+    "order",
+    "memory",
+    "fill and drain",
+)
 """Parts of the idle time, in the order in which they are taken away."""
 
 
@@ -116,13 +130,20 @@ def _runs(one: Recorded, variant: Variant, lags: IntArray) -> list[float]:
     lengths[one.row] = evened
     part = replace(one.part, start=np.zeros_like(lengths), end=lengths)
     least = least_span(part)
-    (flow,) = variant.flows(DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False)
+    (flow,) = variant.flows(
+        DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False
+    )
     replays = (
         replayed(one, duration, lags),
         *(replayed(one, d) for d in (duration, stages, evened)),
     )
     bounds = max(least, memory_time(Paths(flow))), least
-    return [one.span, *replays, *bounds, float(duration.sum()) / one.instance.num_devices]
+    return [
+        one.span,
+        *replays,
+        *bounds,
+        float(duration.sum()) / one.instance.num_devices,
+    ]
 
 
 def _means(duration: IntArray, *keys: IntArray) -> IntArray:
@@ -190,7 +211,9 @@ def recorded_variant(
 def _room(held: Sequence[int], capacity: Sequence[int]) -> tuple[int, ...]:
     room = tuple(capacity) * (len(held) if len(capacity) == 1 else 1)
     if len(room) != len(held):
-        text = f"expected one number or {len(held)}, one for each device, got {len(room)}"
+        text = (
+            f"expected one number or {len(held)}, one for each device, got {len(room)}"
+        )
         raise InputError(text, field="--capacity")
     for device, (had, has) in enumerate(zip(held, room, strict=True)):
         if had > has:
@@ -220,7 +243,9 @@ def _helps(
         share = clock.share(clock.part_for(seconds))
         answers[one.name] = searched_help(one, steps, verdicts, searches, share)
     return [
-        one if isinstance(one, Help) else known_help(one, steps, verdicts) or answers[one.name]
+        one
+        if isinstance(one, Help)
+        else known_help(one, steps, verdicts) or answers[one.name]
         for one in changes
     ]
 
@@ -262,7 +287,9 @@ class StepInProgress:
         if len(step.parts) > 1:
             self.unfinished = {False, True}
             (flow,) = variant.flows(step, is_free=True)
-            self._least = exchange_bound(flow, len(step.counts), equal=len(set(step.counts)) == 1)
+            self._least = exchange_bound(
+                flow, len(step.counts), equal=len(set(step.counts)) == 1
+            )
 
     @property
     def gap(self) -> float:
@@ -271,7 +298,9 @@ class StepInProgress:
             return max(self._ordered) / max(self._bound, 1) - 1
         return self._exchanged / max(self._least, 1) - 1
 
-    def search(self, searches: Searches, clock: Clock, *, is_free: bool, seed: int) -> None:
+    def search(
+        self, searches: Searches, clock: Clock, *, is_free: bool, seed: int
+    ) -> None:
         """Search until nothing better is found for long, or the clock is over.
 
         `searches`: searches that are kept between steps.
@@ -295,7 +324,9 @@ class StepInProgress:
             self._exchanged = min(self._exchanged, int(answer.makespan))
             self._least = max(self._least, int(answer.bound))
         else:
-            self._ordered = list(map(min, self._ordered, _spans(self.step, answer.schedule)))
+            self._ordered = list(
+                map(min, self._ordered, _spans(self.step, answer.schedule))
+            )
             self._bound = max(self._bound, int(answer.bound))
 
     def bound_replicas(self, clock: Clock) -> None:
@@ -358,7 +389,9 @@ def _verdicts_of(
     cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
     jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
     for number, (one, is_free) in enumerate(jobs):
-        one.search(searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2)
+        one.search(
+            searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2
+        )
     for number, one in enumerate(found):
         if not clock.is_over:
             one.bound_replicas(clock.share(1 / (len(found) - number)))
@@ -374,7 +407,10 @@ def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
 
 
 def changed_instance(
-    trace: Trace, change: str, name: str = "trace", capacity: Sequence[int] | None = None
+    trace: Trace,
+    change: str,
+    name: str = "trace",
+    capacity: Sequence[int] | None = None,
 ) -> PipelineInstance:
     """Return the median step of a run with a change, in the memory that `diagnose` assumes.
 
@@ -395,7 +431,9 @@ def changed_instance(
         raise InputError(f'unknown change "{change[:40]}"{hint}', field="--change")
     found = known[wanted]
     if isinstance(found, Help):
-        raise InputError(f"{wanted} means nothing here: {found.assumes}", field="--change")
+        raise InputError(
+            f"{wanted} means nothing here: {found.assumes}", field="--change"
+        )
     if found.name == "exchange":
         by_replay = sorted(steps, key=lambda step: max(step.replays))
         return found.pipeline(by_replay[(len(steps) - 1) // 2], is_free=True)
@@ -403,5 +441,11 @@ def changed_instance(
     about = f"{found.name}: {found.assumes}; medians of the recorded steps"
     fits = fit(trace)
     return median_instance(
-        trace, fits, name, found.times, memory=memory, description=about, **found.placement
+        trace,
+        fits,
+        name,
+        found.times,
+        memory=memory,
+        description=about,
+        **found.placement,
     )

@@ -29,12 +29,18 @@ Times = dict[str, IntArray]
 class DiagnosisParams:
     """How the time of a diagnosis is shared."""
 
-    work_share: float = 0.95  # of the time limit, for computing; the rest is for printing
-    steps_share: float = 0.75  # of what is left after preparing; the rest is for changes
+    work_share: float = (
+        0.95  # of the time limit, for computing; the rest is for printing
+    )
+    steps_share: float = (
+        0.75  # of what is left after preparing; the rest is for changes
+    )
     least_steps_share: float = 0.5  # where changes need more than the rest
     changes: int = 3  # that are searched
     patience: float = 0.2  # seconds without an answer better by 0.1 % that end a search
-    preparing: float = 1.5  # seconds that must be left for a change, else it is not computed
+    preparing: float = (
+        1.5  # seconds that must be left for a change, else it is not computed
+    )
     per_step: float = 0.5  # most seconds for the search of one step of a change
 
 
@@ -59,7 +65,9 @@ class DiagnosedStep:
         """Recorded durations, replica by replica."""
         tables = [(one.part.duration, op_table(one.part)) for one in self.parts]
         return {
-            name: np.concatenate([duration[table[kind]] for duration, table in tables], axis=1)
+            name: np.concatenate(
+                [duration[table[kind]] for duration, table in tables], axis=1
+            )
             for kind, name in FIELDS.items()
             if tables[0][1][kind, 0, 0] != FREE
         }
@@ -67,7 +75,10 @@ class DiagnosedStep:
     @cached_property
     def key(self) -> Hashable:
         """What two steps have in common that are alike in shape, order and times."""
-        rows = ((one.span, one.replayed, *(o.tobytes() for o in one.orders)) for one in self.parts)
+        rows = (
+            (one.span, one.replayed, *(o.tobytes() for o in one.orders))
+            for one in self.parts
+        )
         times = (table.tobytes() for table in self.times.values())
         return self.replicas, self.counts, *rows, *times
 
@@ -87,7 +98,10 @@ def steps_of(trace: Trace) -> list[DiagnosedStep]:
         recorded = Recorded.of(part, "ns")
         assert recorded.replay.makespan >= 0
         found.setdefault(number, []).append((replica, recorded))
-    return [DiagnosedStep(number, *zip(*pairs, strict=True)) for number, pairs in found.items()]
+    return [
+        DiagnosedStep(number, *zip(*pairs, strict=True))
+        for number, pairs in found.items()
+    ]
 
 
 def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
@@ -96,7 +110,9 @@ def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
     most = [0] * max(one.instance.num_devices for one in parts)
     for one in parts:
         kind = one.part.kind[one.row]
-        last = int(kind.max())  # a W where backwards are split, it gives back the activation
+        last = int(
+            kind.max()
+        )  # a W where backwards are split, it gives back the activation
         for device, order in enumerate(one.orders):
             change = (kind[order] == F).astype(np.int64) - (kind[order] == last)
             most[device] = max(most[device], int(np.cumsum(change).max(initial=0)))
@@ -123,9 +139,15 @@ class Variant:
     assumes: str
     times: Callable[[Times], Times]  # makes its times of the recorded ones
     capacity: tuple[int, ...]  # activations that each device has room for
-    placement: dict[str, Any]  # fields of the instance that say which device runs which stage
-    has_recorded: bool = True  # any schedule of the run as it is serves with the change too
-    is_searched: bool = True  # what it takes is not known from the recorded order and its verdict
+    placement: dict[
+        str, Any
+    ]  # fields of the instance that say which device runs which stage
+    has_recorded: bool = (
+        True  # any schedule of the run as it is serves with the change too
+    )
+    is_searched: bool = (
+        True  # what it takes is not known from the recorded order and its verdict
+    )
 
     def devices(self, stages: int) -> IntArray:
         """Return the device of each stage, int64[stages]."""
@@ -159,13 +181,17 @@ class Variant:
         }
         if not is_free:
             pairs = zip(counts, ends, strict=True)
-            replicas["members"] = [list(range(end - count, end)) for count, end in pairs]
+            replicas["members"] = [
+                list(range(end - count, end)) for count, end in pairs
+            ]
         data = {
             "name": f"step{step.number}",
             "time_unit": "ns",
             "num_devices": len(self.capacity),
             "num_microbatches": ends[-1],
-            "times": {name: table.tolist() for name, table in self.times(step.times).items()},
+            "times": {
+                name: table.tolist() for name, table in self.times(step.times).items()
+            },
             "memory": {"capacity": list(self.capacity), "activation": 1},
             "replicas": replicas,
             **self.placement,
@@ -202,7 +228,13 @@ class Searches:
         return max(DIAGNOSIS.preparing, preparing) + DIAGNOSIS.per_step
 
     def answer(
-        self, variant: Variant, step: DiagnosedStep, *, is_free: bool, seconds: float, seed: int = 1
+        self,
+        variant: Variant,
+        step: DiagnosedStep,
+        *,
+        is_free: bool,
+        seconds: float,
+        seed: int = 1,
     ) -> StepAnswer | None:
         """Return the best schedule found for a step, checked, with its bound.
 
@@ -216,7 +248,9 @@ class Searches:
         try:
             scheduler = self._scheduler(variant, step, is_free=is_free)
             times = variant.times(step.times)
-            return scheduler.schedule(times=times, deadline=seconds, patience=patience, seed=seed)
+            return scheduler.schedule(
+                times=times, deadline=seconds, patience=patience, seed=seed
+            )
         except InputError as error:
             if error.field != "memory.capacity":
                 raise
@@ -227,7 +261,9 @@ class Searches:
         with suppress(InputError):
             self._scheduler(variant, step, is_free=is_free)
 
-    def _scheduler(self, variant: Variant, step: DiagnosedStep, *, is_free: bool) -> StepScheduler:
+    def _scheduler(
+        self, variant: Variant, step: DiagnosedStep, *, is_free: bool
+    ) -> StepScheduler:
         key = variant.name, is_free, step.counts
         if key not in self._known:
             clock = Clock()

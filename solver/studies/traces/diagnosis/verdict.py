@@ -16,7 +16,14 @@ SECOND = 10**9
 NEARLY = 0.005
 """Share of the bound within which a recorded order is called optimal."""
 
-FIGURES = ("recorded", "replay", "ordered", "ordered_bound", "exchanged", "exchanged_bound")
+FIGURES = (
+    "recorded",
+    "replay",
+    "ordered",
+    "ordered_bound",
+    "exchanged",
+    "exchanged_bound",
+)
 """Figures of a step, in the order of documents and tables."""
 
 
@@ -122,7 +129,9 @@ class Diagnosis:
     @property
     def typical(self) -> tuple[int, int]:
         """Step of the median replay, and its slowest replica."""
-        step = sorted(self.steps, key=lambda one: one.replay)[(len(self.steps) - 1) // 2]
+        step = sorted(self.steps, key=lambda one: one.replay)[
+            (len(self.steps) - 1) // 2
+        ]
         return step.step, max(step.replicas, key=lambda one: one.recorded).replica
 
     @property

@@ -107,7 +107,11 @@ def test_a_wrong_answer_leaves_the_order(
 
     with caplog.at_level(logging.WARNING):
         see("sharded step", group, RANKS, look)
-    told = [record.getMessage() for record in caplog.records if record.name == "ppsolve.torch"]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "ppsolve.torch"
+    ]
     expected = ("comes before", "no order was found", "expected torch 9")
     assert [any(words in line for line in told) for words in expected] == [True] * 3
     assert len(told) == 3
@@ -115,7 +119,10 @@ def test_a_wrong_answer_leaves_the_order(
 
 def test_answers_are_kept_and_written(group: Any, tmp_path: Path) -> None:
     def look(nodes: Sequence[Any]) -> None:
-        options: dict[str, Any] = {"cache": str(tmp_path / "kept"), "dump": str(tmp_path)}
+        options: dict[str, Any] = {
+            "cache": str(tmp_path / "kept"),
+            "dump": str(tmp_path),
+        }
         first = OverlapPass(**options)(nodes)
         (kept,) = (tmp_path / "kept").iterdir()
         assert json.loads(kept.read_text()) == [node.get_name() for node in first]
@@ -129,8 +136,16 @@ def test_answers_are_kept_and_written(group: Any, tmp_path: Path) -> None:
 
 def test_measured_run_times_count_first(group: Any, tmp_path: Path) -> None:
     """A profile knows the gathers of 128 elements and one matmul, 5 and 7 ms each."""
-    gather = {"Collective name": "_allgather_base", "Process Group Ranks": str([*range(RANKS)])}
-    sizes = {"In msg nelems": 128, "Out msg nelems": 1024, "dtype": "Float", "Group size": RANKS}
+    gather = {
+        "Collective name": "_allgather_base",
+        "Process Group Ranks": str([*range(RANKS)]),
+    }
+    sizes = {
+        "In msg nelems": 128,
+        "Out msg nelems": 1024,
+        "dtype": "Float",
+        "Group size": RANKS,
+    }
     shapes = {"Input Dims": [[16, 32], [32, 32]], "Input Strides": [[32, 1], [1, 32]]}
     matmul = {"External id": 7, "Input type": ["float"] * 2, **shapes}
     events = [
@@ -151,13 +166,17 @@ def test_measured_run_times_count_first(group: Any, tmp_path: Path) -> None:
         assert found.count(7) == 3
         times = [Estimates(str(profile))(node) for node in nodes]
         unknown = [place for place, time in enumerate(found) if time is None]
-        assert [times[place] for place in unknown] == [run_time(nodes[place]) for place in unknown]
+        assert [times[place] for place in unknown] == [
+            run_time(nodes[place]) for place in unknown
+        ]
 
     see("sharded step", group, RANKS, look)
 
 
 @pytest.mark.parametrize("collectives", ["frozen", "free"])
-def test_collectives_move_only_where_that_is_asked(group: Any, collectives: Any) -> None:
+def test_collectives_move_only_where_that_is_asked(
+    group: Any, collectives: Any
+) -> None:
     def look(nodes: Sequence[Any]) -> None:
         graph = CompiledGraph.of(nodes, collectives)
         instance = graph.instance(Estimates(), "seen", None)
@@ -195,7 +214,9 @@ def test_compiled_steps_equal_eager_ones(group: Any, name: str) -> None:
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_the_five_lines_of_the_page(group: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_five_lines_of_the_page(
+    group: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     page = (ROOT / "docs" / "how-to" / "torch-compile.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     batch, *weights = arguments("sharded step", RANKS)

@@ -34,7 +34,10 @@ def of_case(case: dict[str, Any]) -> dict[str, Any]:
                 {
                     "name": mode["name"],
                     "time": mode["recompute"],
-                    "held": [float(Fraction(str(mode["keeps"])) * each) for each in activation],
+                    "held": [
+                        float(Fraction(str(mode["keeps"])) * each)
+                        for each in activation
+                    ],
                 }
                 for mode in recompute
             ],
@@ -43,7 +46,9 @@ def of_case(case: dict[str, Any]) -> dict[str, Any]:
         }
     for mode in offload:
         memory["offload"] = {
-            "amount": [float((1 - Fraction(str(mode["keeps"]))) * each) for each in activation],
+            "amount": [
+                float((1 - Fraction(str(mode["keeps"]))) * each) for each in activation
+            ],
             "out": mode["offload"],
             "back": mode["reload"],
             "decide": case["choice"],
@@ -77,7 +82,9 @@ def drawn(seed: int) -> dict[str, Any]:
     times |= {field: numbers(1, 9) for field in fields}
     activation = draw.choice([2, [draw.choice([2, 3]) for _ in range(devices)]])
     memory: dict[str, Any] = {
-        "capacity": draw.choice([3, 4, 4.5, [draw.choice([3, 4, 5]) for _ in range(devices)]]),
+        "capacity": draw.choice(
+            [3, 4, 4.5, [draw.choice([3, 4, 5]) for _ in range(devices)]]
+        ),
         "activation": activation,
         "released_by_backward_weight": draw.choice([0, 0.25, 0.5, 1]),
     }
@@ -87,7 +94,9 @@ def drawn(seed: int) -> dict[str, Any]:
         memory["forward_peak"] = 2.5
     names = ["keep"]
     if kind != "offload":
-        modes = [{"name": "full", "time": numbers(1, 9), "held": draw.choice([0, 0.25])}]
+        modes = [
+            {"name": "full", "time": numbers(1, 9), "held": draw.choice([0, 0.25])}
+        ]
         if draw.random() < 0.5:
             modes.append({"name": "half", "time": numbers(1, 3), "held": 1})
         names += [mode["name"] for mode in modes]
@@ -105,7 +114,9 @@ def drawn(seed: int) -> dict[str, Any]:
             memory["offload"]["links"] = [[0, 1]]
         if draw.random() < 0.4:
             memory["offload"]["host_capacity"] = draw.choice([1, 2, 3])
-    choice = [draw.choice(names) for _ in range(devices)] if decide == "given" else decide
+    choice = (
+        [draw.choice(names) for _ in range(devices)] if decide == "given" else decide
+    )
     for part in ("recompute", "offload"):
         if part in memory:
             memory[part]["decide"] = choice
@@ -142,7 +153,9 @@ def modes_of(data: dict[str, Any]) -> list[dict[str, Any]]:
     memory = data["memory"]
     recompute, offload = memory.get("recompute"), memory.get("offload")
     modes: list[dict[str, Any]] = [{"name": "keep"}]
-    modes += [dict(mode, recompute=True) for mode in (recompute or {"modes": []})["modes"]]
+    modes += [
+        dict(mode, recompute=True) for mode in (recompute or {"modes": []})["modes"]
+    ]
     if offload:
         modes.append({"name": "offload", "offload": True})
     return modes
@@ -158,13 +171,19 @@ def choices(data: dict[str, Any]) -> list[tuple[tuple[int, ...], ...]] | None:
     if decide == "all":
         return [((mode,) * m,) * p for mode in range(len(names))]
     if decide == "stage":
-        return [tuple((mode,) * m for mode in row) for row in product(range(len(names)), repeat=p)]
+        return [
+            tuple((mode,) * m for mode in row)
+            for row in product(range(len(names)), repeat=p)
+        ]
     if decide == "window":
         found = {((0,) * m,) * p}
         for mode, kept in product(range(1, len(names)), range(p + 1)):
             found.add(
                 tuple(
-                    tuple(mode if k % (min(p - s - 1, m) + 1) >= kept else 0 for k in range(m))
+                    tuple(
+                        mode if k % (min(p - s - 1, m) + 1) >= kept else 0
+                        for k in range(m)
+                    )
                     for s in range(p)
                 )
             )
@@ -184,7 +203,9 @@ def optimum(data: dict[str, Any], seconds: float = 60.0) -> int | None:
 def _solve(
     data: dict[str, Any], choice: tuple[tuple[int, ...], ...] | None, seconds: float
 ) -> int | None:
-    p, m, memory, times = (data[k] for k in ("num_devices", "num_microbatches", "memory", "times"))
+    p, m, memory, times = (
+        data[k] for k in ("num_devices", "num_microbatches", "memory", "times")
+    )
     modes, offload = modes_of(data), memory.get("offload") or {}
     place = (memory.get("recompute") or {}).get("place")
     is_split = "backward_input" in times
@@ -208,7 +229,9 @@ def _solve(
         return start, start + size
 
     def link(device: int, way: str) -> tuple[Any, ...]:
-        shared = next((tuple(each) for each in offload.get("links", []) if device in each), None)
+        shared = next(
+            (tuple(each) for each in offload.get("links", []) if device in each), None
+        )
         return ("copy", shared or device, way if offload["duplex"] else "both")
 
     for s, k in product(range(p), range(m)):
@@ -219,7 +242,9 @@ def _solve(
             z = [choice[s][k] == number for number in range(len(modes))]
         amount = at(memory["activation"], s)
         peak = at(memory.get("forward_peak", 0), s) or amount
-        share = at(memory["released_by_backward_weight"], s) if is_split else Fraction(0)
+        share = (
+            at(memory["released_by_backward_weight"], s) if is_split else Fraction(0)
+        )
         f_start, f_end = op(int(at(times["forward"], s)), s)
         i_start, i_end = cp.new_int_var(0, horizon, ""), cp.new_int_var(0, horizon, "")
         back = int(at(times["backward_input" if is_split else "backward"], s))
@@ -240,12 +265,23 @@ def _solve(
                     events[s].append((r_start, rest, z[number]))
             if "offload" in mode:
                 rest = at(offload["amount"], s)
-                o_start, o_end = op(int(at(offload["out"], s)), link(s, "out"), z[number])
-                l_start, l_end = op(int(at(offload["back"], s)), link(s, "back"), z[number])
-                for late, early in ((o_start, f_end), (l_start, o_end), (i_start, l_end)):
+                o_start, o_end = op(
+                    int(at(offload["out"], s)), link(s, "out"), z[number]
+                )
+                l_start, l_end = op(
+                    int(at(offload["back"], s)), link(s, "back"), z[number]
+                )
+                for late, early in (
+                    (o_start, f_end),
+                    (l_start, o_end),
+                    (i_start, l_end),
+                ):
                     cp.add(late >= early).only_enforce_if(z[number])
                 events[s] += [(o_end, -rest, z[number]), (l_start, rest, z[number])]
-                events["host", s] += [(o_start, rest, z[number]), (l_end, -rest, z[number])]
+                events["host", s] += [
+                    (o_start, rest, z[number]),
+                    (l_end, -rest, z[number]),
+                ]
             cp.add(i_end == i_start + size).only_enforce_if(z[number])
             occupy(i_start, size, s, z[number])
         cp.add(i_start >= f_end)
@@ -264,7 +300,9 @@ def _solve(
         cp.add(starts["I", s - 1, k] >= ends["I", s, k] + lag)
     for intervals in busy.values():
         cp.add_no_overlap(intervals)
-    limits = {s: at(memory["capacity"], s) - at(memory.get("static", 0), s) for s in range(p)}
+    limits = {
+        s: at(memory["capacity"], s) - at(memory.get("static", 0), s) for s in range(p)
+    }
     if "host_capacity" in offload:
         limits |= {("host", s): at(offload["host_capacity"], s) for s in range(p)}
     for key, limit in limits.items():

@@ -26,9 +26,18 @@ def pipeline(**memory: Any) -> dict[str, Any]:
         "name": "small",
         "num_devices": 2,
         "num_microbatches": 3,
-        "times": {"forward": [3, 4], "backward_input": [3, 4], "backward_weight": [2, 2]},
+        "times": {
+            "forward": [3, 4],
+            "backward_input": [3, 4],
+            "backward_weight": [2, 2],
+        },
         "p2p": {"latency": 1},
-        "memory": {"capacity": 4, "activation": 2, "released_by_backward_weight": 0.5, **memory},
+        "memory": {
+            "capacity": 4,
+            "activation": 2,
+            "released_by_backward_weight": 0.5,
+            **memory,
+        },
     }
 
 
@@ -39,22 +48,62 @@ def recomputing(**fields: Any) -> dict[str, Any]:
 
 REFUSED = [
     ({"recompute": {"modes": []}}, "memory.recompute.modes", "at least 1"),
-    ({"recompute": {"modes": [{**FULL, "name": "keep"}]}}, "memory.recompute.modes[0].name", "own"),
-    ({"recompute": {"modes": [FULL, FULL]}}, "memory.recompute.modes[1].name", "of its own"),
-    ({"recompute": {"modes": [{**FULL, "time": [1]}]}}, "memory.recompute.modes[0].time", "2 ent"),
-    ({"recompute": {"modes": [{**FULL, "held": 3}]}}, "memory.recompute.modes[0].held", "most the"),
-    ({"recompute": {"modes": [FULL], "decide": "stages"}}, "memory.recompute.decide", '"stage"'),
-    ({"recompute": {"modes": [FULL], "decide": ["full"]}}, "memory.recompute.decide", "each of 2"),
+    (
+        {"recompute": {"modes": [{**FULL, "name": "keep"}]}},
+        "memory.recompute.modes[0].name",
+        "own",
+    ),
+    (
+        {"recompute": {"modes": [FULL, FULL]}},
+        "memory.recompute.modes[1].name",
+        "of its own",
+    ),
+    (
+        {"recompute": {"modes": [{**FULL, "time": [1]}]}},
+        "memory.recompute.modes[0].time",
+        "2 ent",
+    ),
+    (
+        {"recompute": {"modes": [{**FULL, "held": 3}]}},
+        "memory.recompute.modes[0].held",
+        "most the",
+    ),
+    (
+        {"recompute": {"modes": [FULL], "decide": "stages"}},
+        "memory.recompute.decide",
+        '"stage"',
+    ),
+    (
+        {"recompute": {"modes": [FULL], "decide": ["full"]}},
+        "memory.recompute.decide",
+        "each of 2",
+    ),
     (
         {"recompute": {"modes": [FULL], "decide": ["full", "ful"]}},
         "memory.recompute.decide[1]",
         "keep, full",
     ),
-    ({"recompute": {"modes": [FULL], "place": "later"}}, "memory.recompute.place", "anytime"),
-    ({"offload": {**OFFLOAD, "amount": 2.5}}, "memory.offload.amount", "most the activation"),
+    (
+        {"recompute": {"modes": [FULL], "place": "later"}},
+        "memory.recompute.place",
+        "anytime",
+    ),
+    (
+        {"offload": {**OFFLOAD, "amount": 2.5}},
+        "memory.offload.amount",
+        "most the activation",
+    ),
     ({"offload": {**OFFLOAD, "out": [1]}}, "memory.offload.out", "2 entries"),
-    ({"offload": {**OFFLOAD, "links": [[0, 2]]}}, "memory.offload.links[0]", "from 0 to 1"),
-    ({"offload": {**OFFLOAD, "links": [[0], [0]]}}, "memory.offload.links[1]", "at most once"),
+    (
+        {"offload": {**OFFLOAD, "links": [[0, 2]]}},
+        "memory.offload.links[0]",
+        "from 0 to 1",
+    ),
+    (
+        {"offload": {**OFFLOAD, "links": [[0], [0]]}},
+        "memory.offload.links[1]",
+        "at most once",
+    ),
     (
         {"offload": {**OFFLOAD, "host_capacity": [1, 2, 3]}},
         "memory.offload.host_capacity",
@@ -79,12 +128,20 @@ def test_wrong_modes_are_refused_by_field(memory: Any, field: str, words: str) -
 
 def test_windows_replicas_and_all_reduces_are_refused() -> None:
     """Windows are those of Megatron's schedules; modes go with plain pipelines."""
-    wave = {**recomputing(decide="window"), "placement": "vshape", "stages_per_device": 2}
+    wave = {
+        **recomputing(decide="window"),
+        "placement": "vshape",
+        "stages_per_device": 2,
+    }
     wave["times"] = {"forward": 3, "backward": 5}
     wave["memory"]["recompute"]["modes"] = [{**FULL, "time": 3}]
     inside = {**recomputing(), "collectives": {"forward": {"allreduce": 1}}}
     many = {**recomputing(), "replicas": {"count": 1}}
-    for data, field in ((wave, "placement"), (inside, "collectives"), (many, "replicas")):
+    for data, field in (
+        (wave, "placement"),
+        (inside, "collectives"),
+        (many, "replicas"),
+    ):
         with pytest.raises(InputError) as error:
             PipelineInstance.parse(data)
         assert error.value.field == field
@@ -95,7 +152,9 @@ def test_open_modes_are_not_lowered_without_a_choice() -> None:
     instance = PipelineInstance.parse(recomputing())
     with pytest.raises(InputError, match="mode of each stage"):
         lower_pipeline(instance)
-    given = PipelineInstance.parse(recomputing(decide=["full", "keep"], place="anytime"))
+    given = PipelineInstance.parse(
+        recomputing(decide=["full", "keep"], place="anytime")
+    )
     problem = lower_pipeline(given)
     assert sorted(problem.op_names(np.flatnonzero(problem.kind_mask("R")))) == [
         "R0.0",
@@ -120,7 +179,9 @@ def _solved(data: dict[str, Any]) -> tuple[PipelineInstance, dict[str, Any]]:
 
 def test_a_result_with_other_modes_is_refused() -> None:
     """Presence of ops, modes and copies are judged from the instance alone."""
-    data = pipeline(recompute={"modes": [FULL], "place": "anytime"}, offload=OFFLOAD, capacity=3)
+    data = pipeline(
+        recompute={"modes": [FULL], "place": "anytime"}, offload=OFFLOAD, capacity=3
+    )
     instance, document = _solved(data)
     assert ppsolve.check(instance, document) == []
     assert set(document["modes"]) & {"full", "offload"}
@@ -161,7 +222,11 @@ def test_windows_count_as_in_megatron() -> None:
     data["memory"]["recompute"]["modes"] = [{**FULL, "time": 3}]
     modes = modes_of(PipelineInstance.parse(data))
     assert modes is not None
-    assert modes.windows_of().tolist() == [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0, 1], [0] * 6]
+    assert modes.windows_of().tolist() == [
+        [0, 1, 2, 0, 1, 2],
+        [0, 1, 0, 1, 0, 1],
+        [0] * 6,
+    ]
     data |= {"placement": "interleaved", "stages_per_device": 2, "num_devices": 2}
     data["num_microbatches"] = 4
     modes = modes_of(PipelineInstance.parse(data))
@@ -193,7 +258,8 @@ def test_runs_with_one_seed_are_alike() -> None:
     )
     instance = PipelineInstance.parse(data)
     first, second = (
-        ppsolve.optimize(instance, deterministic=True, deterministic_limit=2.0) for _ in range(2)
+        ppsolve.optimize(instance, deterministic=True, deterministic_limit=2.0)
+        for _ in range(2)
     )
     assert first.modes == second.modes
     assert first.schedule == second.schedule

@@ -10,7 +10,13 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from tests.kinds.pipeline.joint import joint_optimum
-from tests.kinds.pipeline.modes.drawn import CASES, drawn, of_case, optimum, without_some_times
+from tests.kinds.pipeline.modes.drawn import (
+    CASES,
+    drawn,
+    of_case,
+    optimum,
+    without_some_times,
+)
 from tests.marks import first
 
 
@@ -63,7 +69,9 @@ def test_many_with_ops_of_no_time_are_solved_to_their_optimum(seed: int) -> None
 
 
 @pytest.mark.parametrize("decide", ["stage", "microbatch"])
-def test_recomputing_before_a_backward_of_no_time_occupies_the_device(decide: str) -> None:
+def test_recomputing_before_a_backward_of_no_time_occupies_the_device(
+    decide: str,
+) -> None:
     """Where stage 0 keeps, its forwards alternate with the backwards of stage 1: 2 x (4 + 4 + 4).
 
     Where it recomputes, stage 1 works from 4 to 20; room for one activation is left to the last
@@ -77,14 +85,20 @@ def test_recomputing_before_a_backward_of_no_time_occupies_the_device(decide: st
         "memory": {
             "capacity": [1, 2],
             "activation": 1,
-            "recompute": {"modes": [mode], "decide": decide, "place": "before_backward"},
+            "recompute": {
+                "modes": [mode],
+                "decide": decide,
+                "place": "before_backward",
+            },
         },
     }
     assert joint_optimum(PipelineInstance.parse(data)) == 23
 
 
 @pytest.mark.parametrize(("place", "best"), [("before_backward", 12), ("anytime", 9)])
-def test_a_mode_takes_its_time_though_it_gives_nothing_back(place: str, best: int) -> None:
+def test_a_mode_takes_its_time_though_it_gives_nothing_back(
+    place: str, best: int
+) -> None:
     """Forwards of 1, backwards of 2, and 3 to recompute, on stage 1 what is held all the same.
 
     All in turn take 1 + 1 + 5 + 5; any time, stage 0 recomputes beside stage 1: 1 + 1 + 5 + 2.

@@ -50,11 +50,17 @@ def test_proofs_choice_by_choice_are_repeated(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 42, 8])
-def test_a_wrong_proof_is_withdrawn_and_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_proof_is_withdrawn_and_told(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def claims(search: Variants, clock: Any) -> None:
         modes, problems, board = search._modes, search._problems, search._board
         choices = list(modes.variants()) or [modes.of_stages([1, 1])]
-        made = [found for choice in choices if (found := problems.schedule(choice)) is not None]
+        made = [
+            found
+            for choice in choices
+            if (found := problems.schedule(choice)) is not None
+        ]
         worst = max(made, key=lambda schedule: schedule.value)
         board.propose(worst, VARIANTS)
         board.raise_bound(worst.value, VARIANTS)
@@ -77,7 +83,9 @@ def test_a_wrong_proof_is_withdrawn_and_told(seed: int, monkeypatch: pytest.Monk
 def test_relaxed_schedules_refute_nothing() -> None:
     # Amounts of 13 digits, of which no joint model is made, leave choices open.
     data = drawn(8)
-    result = json.loads(ppsolve.optimize(PipelineInstance.parse(data)).model_dump_json())
+    result = json.loads(
+        ppsolve.optimize(PipelineInstance.parse(data)).model_dump_json()
+    )
     data["memory"] |= {"capacity": 4.000000000001, "activation": [3.000000000001, 2]}
     with pytest.raises(InputError, match="leaves modes open"):
         check_bound(PipelineInstance.parse(data), result)

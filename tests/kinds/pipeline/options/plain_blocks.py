@@ -51,12 +51,20 @@ class BlocksModel:
         blocks = list(_blocks(instance, program))
         numbers = [op.duration for op in program.ops.values()]
         numbers += [wait.lag for wait in program.waits]
-        self.scale = lcm(*(each.denominator for each in (*numbers, *(b.time for b in blocks))))
+        self.scale = lcm(
+            *(each.denominator for each in (*numbers, *(b.time for b in blocks)))
+        )
         self.horizon = self.ticks(sum(numbers))
-        self.start = {name: model.new_int_var(0, self.horizon, name) for name in program.ops}
-        self.end = {name: model.new_int_var(0, self.horizon, name) for name in program.ops}
+        self.start = {
+            name: model.new_int_var(0, self.horizon, name) for name in program.ops
+        }
+        self.end = {
+            name: model.new_int_var(0, self.horizon, name) for name in program.ops
+        }
         self.alone = {name: model.new_bool_var(name) for name in program.ops}
-        self.ways: dict[str, list[Any]] = {name: [own] for name, own in self.alone.items()}
+        self.ways: dict[str, list[Any]] = {
+            name: [own] for name, own in self.alone.items()
+        }
         self.busy: dict[Any, list[Any]] = defaultdict(list)
         self.events: dict[int, list[Any]] = defaultdict(list)
         for name, op in program.ops.items():
@@ -68,7 +76,9 @@ class BlocksModel:
         for intervals in self.busy.values():
             model.add_no_overlap(intervals)
         for wait in program.waits:
-            rule = model.add(self.start[wait.after] >= self.end[wait.before] + self.ticks(wait.lag))
+            rule = model.add(
+                self.start[wait.after] >= self.end[wait.before] + self.ticks(wait.lag)
+            )
             if wait.after.startswith("W"):
                 rule.only_enforce_if(self.alone[wait.after])
         self.memory()
@@ -82,7 +92,9 @@ class BlocksModel:
 
     def occupy(self, name: str, size: int, literal: Any) -> None:
         """Let an op take so long if a literal is true, and its device meanwhile."""
-        self.model.add(self.end[name] == self.start[name] + size).only_enforce_if(literal)
+        self.model.add(self.end[name] == self.start[name] + size).only_enforce_if(
+            literal
+        )
         interval = self.model.new_optional_fixed_size_interval_var(
             self.start[name], size, literal, ""
         )
@@ -112,7 +124,9 @@ class BlocksModel:
                 (self.start[c.op] if c.amount > 0 else self.end[c.op], c.amount, 1)
                 for c in self.program.changes[device]
             ]
-            unit = lcm(room.denominator, *(amount.denominator for _, amount, _ in events))
+            unit = lcm(
+                room.denominator, *(amount.denominator for _, amount, _ in events)
+            )
             moments, amounts, literals = zip(*events, strict=True)
             whole = [int(amount * unit) for amount in amounts]
             if room < 0:

@@ -59,7 +59,11 @@ def test_what_waits_for_an_op_waits_as_long_as_it_surely_takes() -> None:
     assert lags["F0.1", "F1.1"] == 2 + 1
     assert lags["B1.0", "B0.0"] == 0 + 1, "in a block it is the last one to work"
     shared = relaxed(blocks(num_devices=2, p2p={"latency": 1}), favours_firsts=True)
-    rests = [edge for edge in edges_of(shared) if edge[0] == "rest1.2" or edge[1] == "rest1.2"]
+    rests = [
+        edge
+        for edge in edges_of(shared)
+        if edge[0] == "rest1.2" or edge[1] == "rest1.2"
+    ]
     assert rests == [("B1.2", "rest1.2", 0), ("rest1.2", "B0.2", 1)]
 
 
@@ -97,4 +101,7 @@ def test_forwards_alone_fit_before_the_first_backward_and_into_memory() -> None:
     room = {"capacity": 2, "activation": 1}
     assert last_forward(blocks(**two, memory=room)) == (10 + 3 + 4 + 13, 0)
     long = {"times": {"forward": 6, "backward": 5}, "overlap": {"time": 5}}
-    assert last_forward(blocks(**{**two, **long, "num_microbatches": 4})) == (17 + 1 + 5 + 15, 0)
+    assert last_forward(blocks(**{**two, **long, "num_microbatches": 4})) == (
+        17 + 1 + 5 + 15,
+        0,
+    )

@@ -50,7 +50,10 @@ def drawn(seed: int) -> Instance:
         for kind in kinds
     }
     table = [
-        [draw.choice([None, draw.randint(1, 9), draw.randint(1, 14)]) for _ in range(stages)]
+        [
+            draw.choice([None, draw.randint(1, 9), draw.randint(1, 14)])
+            for _ in range(stages)
+        ]
         for _ in range(stages)
     ]
     data: Instance = {
@@ -88,11 +91,18 @@ def assert_right(data: Instance, ways: Any = HEURISTICS) -> None:
     assert_claims(instance, best, ways)
 
 
-def assert_claims(instance: PipelineInstance, best: Any, ways: Any = HEURISTICS) -> None:
+def assert_claims(
+    instance: PipelineInstance, best: Any, ways: Any = HEURISTICS
+) -> None:
     """Hold what runs claim with all heuristics, one, and none to the optimum."""
     for heuristics in ways:
-        result = ppsolve.optimize(instance, workers=1, time_limit=20, heuristics=heuristics)
-        claim = (result.status, None if result.value is None else Fraction(str(result.value)))
+        result = ppsolve.optimize(
+            instance, workers=1, time_limit=20, heuristics=heuristics
+        )
+        claim = (
+            result.status,
+            None if result.value is None else Fraction(str(result.value)),
+        )
         assert claim == ("INFEASIBLE" if best is None else "OPTIMAL", best), instance
         assert best is None or ppsolve.check(instance, result) == []
 
@@ -141,12 +151,16 @@ def test_drawn_blocks_are_solved_to_the_optimum_of_a_plain_model(seed: int) -> N
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("begin", range(12, 1012, 20))
-def test_many_drawn_blocks_are_solved_to_the_optimum_of_a_plain_model(begin: int) -> None:
+def test_many_drawn_blocks_are_solved_to_the_optimum_of_a_plain_model(
+    begin: int,
+) -> None:
     for seed in range(begin, begin + 20):
         assert_right(drawn(seed))
 
 
-def test_a_model_that_refutes_a_schedule_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_refutes_a_schedule_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuted(task: Any, lower: int, upper: int | None) -> Any:
         return model(task, 0, 1)
 

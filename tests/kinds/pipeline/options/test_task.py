@@ -50,8 +50,13 @@ def document() -> dict[str, Any]:
 def test_a_result_names_its_blocks(document: dict[str, Any]) -> None:
     assert ppsolve.check(BLOCKS, document) == []
     names = [op["id"] for op in document["schedule"]["ops"]]
-    assert {"+".join(block) for block in document["fused"]} == {n for n in names if "+" in n}
-    assert all(block[0].startswith("F") and block[1].startswith("B") for block in document["fused"])
+    assert {"+".join(block) for block in document["fused"]} == {
+        n for n in names if "+" in n
+    }
+    assert all(
+        block[0].startswith("F") and block[1].startswith("B")
+        for block in document["fused"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,10 @@ def test_the_board_refuses_options_that_cover_an_op_twice() -> None:
 
 
 def test_runs_without_a_clock_are_the_same() -> None:
-    runs = [ppsolve.optimize(BLOCKS, deterministic=True, time_limit=1, seed=3) for _ in range(2)]
+    runs = [
+        ppsolve.optimize(BLOCKS, deterministic=True, time_limit=1, seed=3)
+        for _ in range(2)
+    ]
     assert [run.value for run in runs] == [1788, 1788]
     assert runs[0].schedule == runs[1].schedule and runs[0].fused == runs[1].fused
 
@@ -119,7 +127,8 @@ def test_a_block_is_one_bar_with_both_labels(document: dict[str, Any]) -> None:
         rows = chart_rows(ScheduleDocument.model_validate(document["schedule"]), known)
         labels = {bar.label for row in rows for bar in row.bars if bar.kind == "F+B"}
         stages = [
-            dict(zip("sn", name[1:].split("."), strict=True)) for name in document["fused"][0]
+            dict(zip("sn", name[1:].split("."), strict=True))
+            for name in document["fused"][0]
         ]
         first, second = stages
         small = [int(each["s"]) > 1 for each in stages]
@@ -160,7 +169,9 @@ def test_optima_are_those_of_the_best_choice(fields: dict[str, Any]) -> None:
     for size in range(3):
         for chosen in itertools.combinations(range(len(problem.options)), size):
             choice = np.array(chosen, dtype=np.int64)
-            if problem.allows(choice) and not find_cycle(*edges_of(problem.problem(choice))):
+            if problem.allows(choice) and not find_cycle(
+                *edges_of(problem.problem(choice))
+            ):
                 value = brute_force(problem.problem(choice))
                 best = value if best is None or (value or best) < best else best
     found = ppsolve.optimize(instance, time_limit=60, verify=False)

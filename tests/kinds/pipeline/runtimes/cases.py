@@ -13,8 +13,15 @@ MODES = ({"name": "full", "time": 1}, {"name": "part", "time": 0.5, "held": 0.5}
 LOOPED = {"placement": "interleaved", "stages_per_device": 2}
 
 
-def pipeline(devices: int, microbatches: int, **fields: Any) -> ppsolve.PipelineInstance:
-    data = {"num_devices": devices, "num_microbatches": microbatches, "times": FUSED, **fields}
+def pipeline(
+    devices: int, microbatches: int, **fields: Any
+) -> ppsolve.PipelineInstance:
+    data = {
+        "num_devices": devices,
+        "num_microbatches": microbatches,
+        "times": FUSED,
+        **fields,
+    }
     return ppsolve.PipelineInstance.parse(data)
 
 
@@ -32,9 +39,13 @@ def drawn(seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     devices, chunks = rng.randint(2, 5), rng.choice([1, 2, 3])
     stages, count = devices * chunks, devices + rng.randint(0, 9)
-    names = rng.choice([("forward", "backward"), ("forward", "backward_input", "backward_weight")])
+    names = rng.choice(
+        [("forward", "backward"), ("forward", "backward_input", "backward_weight")]
+    )
     times = {name: [rng.randint(1, 40) for _ in range(stages)] for name in names}
-    placed = {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
+    placed = (
+        {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
+    )
     shape = {"num_devices": devices, "num_microbatches": count, **placed}
     p2p: dict[str, Any] = {"latency": rng.randint(0, 9)}
     if seed % 3 == 0:

@@ -29,8 +29,12 @@ def _steps(flags: str, count: int) -> tuple[list[list[Step]], int]:
     chunks = int(given.get("--num-virtual-stages-per-pipeline-rank", 1))
     size = int(given.get("--microbatch-group-size-per-virtual-pipeline-stage", ranks))
     if chunks == 1:
-        return [list(_without_interleaving(rank, ranks, count)) for rank in range(ranks)], 1
-    return [list(_interleaved(rank, ranks, chunks, count, size)) for rank in range(ranks)], chunks
+        return [
+            list(_without_interleaving(rank, ranks, count)) for rank in range(ranks)
+        ], 1
+    return [
+        list(_interleaved(rank, ranks, chunks, count, size)) for rank in range(ranks)
+    ], chunks
 
 
 def group_sizes(ranks: int, count: int) -> list[int]:
@@ -57,7 +61,9 @@ def _schedule_table(chunks: int, count: int, size: int) -> list[tuple[int, int]]
     return table
 
 
-def _interleaved(rank: int, ranks: int, chunks: int, count: int, size: int) -> Iterator[Step]:
+def _interleaved(
+    rank: int, ranks: int, chunks: int, count: int, size: int
+) -> Iterator[Step]:
     table = _schedule_table(chunks, count, size)
     forward = [("F", chunk, k) for chunk, k in table]
     backward = [("B", chunks - 1 - chunk, k) for chunk, k in table]
@@ -93,11 +99,18 @@ def _timed(steps: list[list[Step]], instance: dict[str, Any], chunks: int) -> Fr
                 begin = clocks[rank]
                 for each in waits:
                     begin = max(begin, (ends if each[1] == stage else arrivals)[each])
-                clocks[rank] = ends[kind, stage, k] = begin + _time(instance, kind, stage, k)
+                clocks[rank] = ends[kind, stage, k] = begin + _time(
+                    instance, kind, stage, k
+                )
                 other = stage + 1 if kind == "F" else stage - 1
                 if 0 <= other <= last:
                     arrivals[kind, stage, k] = _arrival(
-                        instance, clocks[rank], links, (rank, other % ranks), min(stage, other), k
+                        instance,
+                        clocks[rank],
+                        links,
+                        (rank, other % ranks),
+                        min(stage, other),
+                        k,
                     )
                 places[rank] += 1
                 moved = True
@@ -112,7 +125,9 @@ def peaks(flags: str, instance: dict[str, Any]) -> list[Fraction]:
     for rank, row in enumerate(steps):
         held = most = Fraction(0)
         for kind, chunk, k in row:
-            amount = _entry(instance["memory"]["activation"], chunk * len(steps) + rank, k)
+            amount = _entry(
+                instance["memory"]["activation"], chunk * len(steps) + rank, k
+            )
             held += amount if kind == "F" else -amount
             most = max(most, held)
         found.append(most)
@@ -128,7 +143,11 @@ def _time(instance: dict[str, Any], kind: str, stage: int, k: int) -> Fraction:
     times = instance["times"]
     if kind == "F":
         return _entry(times["forward"], stage, k)
-    names = ("backward",) if times.get("backward") else ("backward_input", "backward_weight")
+    names = (
+        ("backward",)
+        if times.get("backward")
+        else ("backward_input", "backward_weight")
+    )
     return sum((_entry(times[name], stage, k) for name in names), Fraction(0))
 
 

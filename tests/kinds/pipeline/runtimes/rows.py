@@ -21,7 +21,9 @@ Op = tuple[str, int, int]
 
 def of_csv(text: str) -> list[list[Op]]:
     """Return the ops of a file of PyTorch, its rows of actions."""
-    return [[_op(cell) for cell in row if cell] for row in csv.reader(io.StringIO(text))]
+    return [
+        [_op(cell) for cell in row if cell] for row in csv.reader(io.StringIO(text))
+    ]
 
 
 def _op(cell: str) -> Op:
@@ -49,7 +51,11 @@ def of_colossalai(text: str) -> list[list[Op]]:
     last = 2 * data["pp_size"] - 1
     return [
         [
-            (kinds[n["type"]], last - n["stage"] if n["chunk"] else n["stage"], n["minibatch"])
+            (
+                kinds[n["type"]],
+                last - n["stage"] if n["chunk"] else n["stage"],
+                n["minibatch"],
+            )
             for n in row
             if n["type"] in kinds
         ]
@@ -99,7 +105,10 @@ def makespan(rows: Sequence[Sequence[Op]], instance: dict[str, Any]) -> int:
         for rank, row in enumerate(rows):
             while places[rank] < len(row):
                 op = row[places[rank]]
-                ready = [[each for each in group if each in ends] for group in _waits(op, stages)]
+                ready = [
+                    [each for each in group if each in ends]
+                    for group in _waits(op, stages)
+                ]
                 if not all(ready):
                     break
                 begin = clocks[rank]
@@ -125,7 +134,9 @@ def optimum(instance: dict[str, Any]) -> int:
     end = model.new_int_var(0, horizon, "")
     of_ranks: dict[int, list[Any]] = {}
     for op in ops:
-        interval = model.new_fixed_size_interval_var(start[op], time_of(instance, op), "")
+        interval = model.new_fixed_size_interval_var(
+            start[op], time_of(instance, op), ""
+        )
         of_ranks.setdefault(rank_of(instance, op[1]), []).append(interval)
         model.add(end >= start[op] + time_of(instance, op))
         for each in (o for group in _waits(op, stages) for o in group if o in start):

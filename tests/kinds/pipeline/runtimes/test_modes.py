@@ -55,7 +55,9 @@ def test_windows_of_virtual_stages() -> None:
     windows = [2 + size for size in (2, 3, 4, 6)]
     for decide, tried in (("window", 4 * windows[0]), ("microbatch", sum(windows))):
         instance = recomputing(9, decide, 2, **LOOPED)
-        assert [int(modes_of(instance).windows_of(n).max()) for n in (2, 3, 4, 6)] == windows
+        assert [
+            int(modes_of(instance).windows_of(n).max()) for n in (2, 3, 4, 6)
+        ] == windows
         result = solved(instance, "megatron", heuristics=None)
         assert result.runtime.orders == 4 * 3 + tried * 2, decide
         assert ppsolve.check(instance, result) == []
@@ -63,7 +65,10 @@ def test_windows_of_virtual_stages() -> None:
 
 
 def test_deepspeed_keeps_everything() -> None:
-    assert solved(recomputing(3, "stage"), "deepspeed", heuristics=None).modes == ("keep",) * 3
+    assert (
+        solved(recomputing(3, "stage"), "deepspeed", heuristics=None).modes
+        == ("keep",) * 3
+    )
     refused = solved(recomputing(2, "stage"), "deepspeed", heuristics=None)
     assert refused.status is Status.INFEASIBLE
 
@@ -109,7 +114,10 @@ def test_given_modes() -> None:
     ("heuristic", "message"),
     [
         ("offload-first", "modes: stage 0 offloads, which PyTorch cannot be told"),
-        ("recompute-window", "modes: PyTorch recomputes all micro-batches of stage 0 or none"),
+        (
+            "recompute-window",
+            "modes: PyTorch recomputes all micro-batches of stage 0 or none",
+        ),
         ("recompute-full", None),
     ],
 )
@@ -126,7 +134,9 @@ def test_modes_that_no_file_says(heuristic: str, message: str | None) -> None:
 def test_recomputing_early_is_not_run() -> None:
     recompute = {"modes": list(MODES), "place": "anytime"}
     instance = recomputing(2, "stage", memory={"recompute": recompute})
-    with pytest.raises(InputError, match='right before a backward, the place is "anytime"'):
+    with pytest.raises(
+        InputError, match='right before a backward, the place is "anytime"'
+    ):
         solved(instance, "torch")
     result = solved(instance, "megatron", heuristics=None)
     assert result.runtime.settings == {"mode": "part"}

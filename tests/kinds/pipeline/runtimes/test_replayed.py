@@ -42,20 +42,32 @@ def drawn(seed: int) -> dict[str, Any]:
     placement = rng.choice(["linear", "interleaved", "vshape"])
     ranks, chunks = rng.randint(2, 3), 1 if placement == "linear" else 2
     stages, count = ranks * chunks, rng.randint(1, 4)
-    names = ["forward", *rng.choice([["backward"], ["backward_input", "backward_weight"]])]
+    names = [
+        "forward",
+        *rng.choice([["backward"], ["backward_input", "backward_weight"]]),
+    ]
     empty = {stage for stage in range(1, stages) if rng.random() < 0.3}
     is_uneven = rng.random() < 0.3
 
     def entry(stage: int) -> Any:
         if stage in empty or (stage and rng.random() < 0.1):
             return 0
-        return [rng.randint(0, 9) for _ in range(count)] if is_uneven else rng.randint(1, 9)
+        return (
+            [rng.randint(0, 9) for _ in range(count)]
+            if is_uneven
+            else rng.randint(1, 9)
+        )
 
     times = {name: [entry(stage) for stage in range(stages)] for name in names}
     shape = {"num_devices": ranks, "num_microbatches": count, "placement": placement}
     if chunks > 1:
         shape["stages_per_device"] = chunks
-    return {"kind": "pipeline", **shape, "times": times, "p2p": {"latency": rng.choice([0, 0, 2])}}
+    return {
+        "kind": "pipeline",
+        **shape,
+        "times": times,
+        "p2p": {"latency": rng.choice([0, 0, 2])},
+    }
 
 
 def exported(result: Any, to: str) -> tuple[str, tuple[int, ...]]:
@@ -79,12 +91,16 @@ def replayed(result: Any, runtime: str, data: dict[str, Any]) -> Any:
     if runtime == "megatron":
         return megatron.makespan(text, data)
     read = READERS[runtime](text)
-    return rows.makespan([[(k, s, microbatches[i]) for k, s, i in row] for row in read], data)
+    return rows.makespan(
+        [[(k, s, microbatches[i]) for k, s, i in row] for row in read], data
+    )
 
 
 def optimized(data: dict[str, Any], runtime: str | None, **options: Any) -> Any:
     few: dict[str, Any] = {"time_limit": 20, "workers": 1}
-    return ppsolve.optimize(ppsolve.parse_instance(data), runtime=runtime, **few | options)
+    return ppsolve.optimize(
+        ppsolve.parse_instance(data), runtime=runtime, **few | options
+    )
 
 
 def test_an_op_of_no_time_waits_for_the_op_of_its_rank() -> None:
@@ -98,7 +114,11 @@ def test_an_op_of_no_time_waits_for_the_op_of_its_rank() -> None:
 def test_what_rules_cost_is_said_of_rows() -> None:
     """Interleaved 1F1B takes 148: 7.25 % above the best rows, 138."""
     result = optimized(EMPTY, "megatron")
-    assert (result.value, result.runtime.free_value, result.runtime.free_bound) == (148, 138, 138)
+    assert (result.value, result.runtime.free_value, result.runtime.free_bound) == (
+        148,
+        138,
+        138,
+    )
 
 
 def test_a_pipeline_without_a_runtime_keeps_its_optimum() -> None:
@@ -118,7 +138,11 @@ def test_a_file_puts_an_op_that_lies_inside_another_behind_it() -> None:
 
 def runtimes_of(data: dict[str, Any]) -> list[str]:
     instance = ppsolve.parse_instance(data)
-    return [each.name for each in FAMILIES if family_of(each.name).obstacle(instance) is None]
+    return [
+        each.name
+        for each in FAMILIES
+        if family_of(each.name).obstacle(instance) is None
+    ]
 
 
 def hold(seed: int) -> None:
@@ -146,7 +170,12 @@ def with_more(seed: int) -> dict[str, Any]:
         data["allreduce"] = [rng.choice([0, 1, 3, 8]) for _ in range(stages)]
     sizes = [rng.randint(0, 6) for _ in range(stages - 1)]
     mode = rng.choice(["link", "nic", "send_queue"])
-    data["p2p"] = {"mode": mode, "bytes": sizes, "bandwidth": 1, "latency": rng.choice([0, 1])}
+    data["p2p"] = {
+        "mode": mode,
+        "bytes": sizes,
+        "bandwidth": 1,
+        "latency": rng.choice([0, 1]),
+    }
     return data
 
 

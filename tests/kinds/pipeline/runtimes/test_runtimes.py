@@ -26,7 +26,11 @@ from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
-from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES, MEGATRON, family_of
+from ppsolve.solver.kinds.pipeline.runtimes.families import (
+    FAMILIES,
+    MEGATRON,
+    family_of,
+)
 from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, by_index
 from tests.kinds.pipeline.runtimes import megatron
 from tests.kinds.pipeline.runtimes.cases import (
@@ -90,7 +94,9 @@ class TestMegatron:
         assert megatron.makespan(written(result, "megatron"), data) == result.makespan
         # No legal size of groups is better, by the same simulator.
         ranks, chunks = data["num_devices"], data.get("stages_per_device", 1)
-        sizes = megatron.group_sizes(ranks, data["num_microbatches"]) if chunks > 1 else [0]
+        sizes = (
+            megatron.group_sizes(ranks, data["num_microbatches"]) if chunks > 1 else [0]
+        )
         assert result.runtime.orders == len(sizes)
         assert result.value == min(
             megatron.makespan(flags_of(ranks, chunks, n), data) for n in sizes
@@ -106,17 +112,27 @@ class TestMegatron:
         instance = pipeline(2, 6, memory=memory, times=times, **LOOPED)
         data = json.loads(instance.model_dump_json())
         every = [flags_of(2, 2, n) for n in megatron.group_sizes(2, 6)]
-        fitting = [flags for flags in every if max(megatron.peaks(flags, data)) <= capacity]
+        fitting = [
+            flags for flags in every if max(megatron.peaks(flags, data)) <= capacity
+        ]
         result = solved(instance, "megatron")
         if fitting:
-            assert result.value == min(megatron.makespan(flags, data) for flags in fitting)
+            assert result.value == min(
+                megatron.makespan(flags, data) for flags in fitting
+            )
             assert result.status is Status.OPTIMAL
         else:
             assert result.status is Status.INFEASIBLE
-            assert "none of the orders that Megatron-LM runs (4 timed) fits" in result.reason
+            assert (
+                "none of the orders that Megatron-LM runs (4 timed) fits"
+                in result.reason
+            )
             # The smallest groups exceed it least.
             assert "; groups of 2: memory: device " in result.reason
-        assert check_bound(instance, json.loads(result.model_dump_json())).proved_by is not None
+        assert (
+            check_bound(instance, json.loads(result.model_dump_json())).proved_by
+            is not None
+        )
 
     def test_a_clock_that_is_over(self) -> None:
         """Orders that were not timed may be better: only the bounds of all schedules hold."""
@@ -129,7 +145,9 @@ class TestMegatron:
 
     def test_why_none_fits(self) -> None:
         """Rank 0 of 1F1B on 3 ranks has 3 micro-batches in flight."""
-        result = solved(pipeline(3, 6, memory={"capacity": 2, "activation": 1}), "megatron")
+        result = solved(
+            pipeline(3, 6, memory={"capacity": 2, "activation": 1}), "megatron"
+        )
         assert result.status is Status.INFEASIBLE
         assert "1F1B: memory: device 0 holds 3 of 2" in result.reason
         assert result.runtime.orders == 1
@@ -137,7 +155,9 @@ class TestMegatron:
 
     def test_the_price_of_its_rules(self) -> None:
         """Two devices, two micro-batches: the whole backward on 1 delays that on 0 by W."""
-        result = solved(pipeline(2, 2, times=SPLIT), "megatron", time_limit=20, heuristics=None)
+        result = solved(
+            pipeline(2, 2, times=SPLIT), "megatron", time_limit=20, heuristics=None
+        )
         # 0F0 1F0 1B0 0B0 at 0, 1, 2, 4; then 1F1 1B1 0B1 at 4, 5, 7: 9. Split: I before W, 7.
         assert result.value == 9
         assert (result.runtime.free_value, result.runtime.free_bound) == (7, 7)
@@ -162,16 +182,26 @@ class TestMegatron:
             raise KeyboardInterrupt
 
         result = solved(
-            pipeline(2, 3, times=SPLIT), "megatron", heuristics=[interrupted], time_limit=5
+            pipeline(2, 3, times=SPLIT),
+            "megatron",
+            heuristics=[interrupted],
+            time_limit=5,
         )
-        assert (result.status, result.stop_reason) == (Status.OPTIMAL, StopReason.INTERRUPTED)
+        assert (result.status, result.stop_reason) == (
+            Status.OPTIMAL,
+            StopReason.INTERRUPTED,
+        )
 
     def test_no_start_and_no_jitter(self) -> None:
         instance = pipeline(2, 3)
         known = solved(instance, "megatron")
-        with pytest.raises(InputError, match="start: expected none: Megatron-LM runs few orders"):
+        with pytest.raises(
+            InputError, match="start: expected none: Megatron-LM runs few orders"
+        ):
             solved(instance, "megatron", start=known)
-        with pytest.raises(InputError, match="robust: expected none: Megatron-LM runs few orders"):
+        with pytest.raises(
+            InputError, match="robust: expected none: Megatron-LM runs few orders"
+        ):
             solved(instance, "megatron", robust=0.1)
 
 
@@ -200,7 +230,9 @@ class TestAnyOrder:
 
     def test_ops_in_pieces(self) -> None:
         """Lists run other ops between the pieces of an op, which no runtime's file says."""
-        instance = load_instance(ROOT / "instances" / "overlap_pipelines" / "tp-split-2x4-2p.json")
+        instance = load_instance(
+            ROOT / "instances" / "overlap_pipelines" / "tp-split-2x4-2p.json"
+        )
         pieces, whole = (
             json.loads(ppsolve.simulate(instance, name).model_dump_json())
             for name in ("list-tail", "zb-h1")
@@ -220,7 +252,10 @@ class TestAnyOrder:
 
     def test_primus_takes_data_in_one_order(self) -> None:
         """Micro-batches that differ pass the first and the last stage in one order."""
-        times = {"forward": [[1, 9, 2, 7], [8, 1, 9, 1]], "backward": [[2, 9, 1, 5], [1, 6, 2, 8]]}
+        times = {
+            "forward": [[1, 9, 2, 7], [8, 1, 9, 1]],
+            "backward": [[2, 9, 1, 5], [1, 6, 2, 8]],
+        }
         instance = pipeline(2, 4, times=times)
         result = solved(instance, "primus", time_limit=3, heuristics=None)
         rows = [[op for op in row if "F" in op] for row in result.orders]
@@ -231,16 +266,30 @@ class TestAnyOrder:
     def test_a_start_that_it_does_not_run(self) -> None:
         times = {"forward": [[1, 1], [1, 1]], "backward": [[2, 2], [2, 3]]}
         instance = pipeline(2, 2, times=times)
-        ops = [("F", 0, 0, 0, 1), ("F", 0, 1, 1, 2), ("F", 1, 1, 2, 3), ("B", 1, 1, 3, 6)]
-        ops += [("F", 1, 0, 6, 7), ("B", 1, 0, 7, 9), ("B", 0, 1, 6, 8), ("B", 0, 0, 9, 11)]
+        ops = [
+            ("F", 0, 0, 0, 1),
+            ("F", 0, 1, 1, 2),
+            ("F", 1, 1, 2, 3),
+            ("B", 1, 1, 3, 6),
+        ]
+        ops += [
+            ("F", 1, 0, 6, 7),
+            ("B", 1, 0, 7, 9),
+            ("B", 0, 1, 6, 8),
+            ("B", 0, 0, 9, 11),
+        ]
         names = ("kind", "stage", "microbatch", "start", "end")
         rows = [dict(zip(names, op, strict=True)) for op in ops]
-        rows = [{**op, "id": f"{op['kind']}{op['stage']}.{op['microbatch']}"} for op in rows]
+        rows = [
+            {**op, "id": f"{op['kind']}{op['stage']}.{op['microbatch']}"} for op in rows
+        ]
         rows = [{**op, "device": op["stage"]} for op in rows]
         start = {"schedule": {"time_unit": "us", "ops": rows}}
         assert ppsolve.check(instance, start) == []
         assert solved(instance, "torch", start=start).value <= 11
-        with pytest.raises(InputError, match="start: data-order: Primus takes data in the order"):
+        with pytest.raises(
+            InputError, match="start: data-order: Primus takes data in the order"
+        ):
             solved(instance, "primus", start=start)
 
     @pytest.mark.parametrize("seed", range(6))
@@ -261,7 +310,9 @@ class TestAnyOrder:
 class TestDeepSpeed:
     """1F1B on one stage per rank: Megatron-LM's schedule without virtual stages."""
 
-    @pytest.mark.parametrize(("ranks", "count"), list(product(range(1, 6), range(1, 9))))
+    @pytest.mark.parametrize(
+        ("ranks", "count"), list(product(range(1, 6), range(1, 9)))
+    )
     def test_steps_of_its_schedule(self, ranks: int, count: int) -> None:
         """Rank s of `TrainSchedule` runs F k at step 2k + s, B k at step 2k + 2p - s - 1."""
         shape = PipelineShape(count, tuple(range(ranks)))
@@ -270,10 +321,14 @@ class TestDeepSpeed:
         (found,) = orders(shape)
         for rank, order in enumerate(found.orders):
             steps = [(2 * k + rank, f"{rank}F{k}") for k in range(count)]
-            steps += [(2 * k + 2 * ranks - rank - 1, f"{rank}B{k}") for k in range(count)]
+            steps += [
+                (2 * k + 2 * ranks - rank - 1, f"{rank}B{k}") for k in range(count)
+            ]
             assert [str(each) for each in order] == [text for _, text in sorted(steps)]
 
-    @pytest.mark.parametrize("seed", [seed for seed in range(24) if "placement" not in drawn(seed)])
+    @pytest.mark.parametrize(
+        "seed", [seed for seed in range(24) if "placement" not in drawn(seed)]
+    )
     def test_drawn(self, seed: int) -> None:
         data = drawn(seed)
         ranks = data["num_devices"]
@@ -301,13 +356,21 @@ class TestCheck:
         assert text.startswith("runtime: ")
         assert "Megatron-LM with groups of" in text
         for name in ("torch", "torchtitan", "primus"):
-            assert self.violations(instance, changed | {"runtime": {"name": name}}) == []
+            assert (
+                self.violations(instance, changed | {"runtime": {"name": name}}) == []
+            )
 
     def test_claims_that_are_none(self) -> None:
         instance, document = self.document()
         for claim, message in (
-            ({"name": "megatorn"}, 'unknown runtime "megatorn"; did you mean "megatron"'),
-            ({"name": "deepspeed"}, "DeepSpeed has one stage per rank, stage 2 is on rank 0"),
+            (
+                {"name": "megatorn"},
+                'unknown runtime "megatorn"; did you mean "megatron"',
+            ),
+            (
+                {"name": "deepspeed"},
+                "DeepSpeed has one stage per rank, stage 2 is on rank 0",
+            ),
             (
                 {"name": "megatron", "settings": {"group_size": 3}},
                 'Megatron-LM has no settings {"group_size": 3} for it',
@@ -322,12 +385,16 @@ class TestCheck:
         for op in document["schedule"]["ops"]:
             op["start"] += op["start"] > 0
             op["end"] += op["start"] > 0
-        found = self.violations(instance, {**document["schedule"], "runtime": document["runtime"]})
+        found = self.violations(
+            instance, {**document["schedule"], "runtime": document["runtime"]}
+        )
         assert any("starts it at" in text for text in found)
 
     def test_other_modes(self) -> None:
         instance = recomputing(3, "all")
-        document = json.loads(solved(instance, "megatron", heuristics=None).model_dump_json())
+        document = json.loads(
+            solved(instance, "megatron", heuristics=None).model_dump_json()
+        )
         document["runtime"]["settings"] = {"mode": "full"}
         (text,) = self.violations(instance, document)
         assert "Megatron-LM runs 1F1B, all stages full, the modes are others" in text
@@ -341,7 +408,9 @@ class TestCheck:
         split = pipeline(2, 2, times=SPLIT)
         above = check_bound(split, {"bound": 10, "runtime": {"name": "megatron"}})
         assert (above.proved_by, above.better) == (None, 9)
-        refuted = check_bound(instance, document | {"bound": None, "status": "INFEASIBLE"})
+        refuted = check_bound(
+            instance, document | {"bound": None, "status": "INFEASIBLE"}
+        )
         assert refuted.better == document["value"]
 
 
@@ -352,23 +421,49 @@ class TestObstacles:
         ("runtime", "fields", "message"),
         [
             ("megatron", {"placement": "vshape"}, r"this is a V placement \(vshape\)"),
-            ("megatron", {"placement": "bidirectional"}, "placement: expected one rank per stage"),
-            ("torch", {"replicas": {"count": 2}}, "replicas: expected one rank per stage"),
+            (
+                "megatron",
+                {"placement": "bidirectional"},
+                "placement: expected one rank per stage",
+            ),
+            (
+                "torch",
+                {"replicas": {"count": 2}},
+                "replicas: expected one rank per stage",
+            ),
             ("deepspeed", LOOPED, "one stage per rank, stage 2 is on rank 0"),
             ("colossalai", {}, "which makes 4 stages, got 2"),
-            ("colossalai", {"placement": "vshape"}, "runs I and W apart, backwards are whole"),
-            ("primus", {"placement": "wave", "stages_per_device": 3}, "stage 2 is on rank 1"),
-            ("torchtitan", {"placement": "wave", "stages_per_device": 3}, "stage 2 is on rank 1"),
+            (
+                "colossalai",
+                {"placement": "vshape"},
+                "runs I and W apart, backwards are whole",
+            ),
+            (
+                "primus",
+                {"placement": "wave", "stages_per_device": 3},
+                "stage 2 is on rank 1",
+            ),
+            (
+                "torchtitan",
+                {"placement": "wave", "stages_per_device": 3},
+                "stage 2 is on rank 1",
+            ),
         ],
     )
-    def test_placements(self, runtime: str, fields: dict[str, Any], message: str) -> None:
+    def test_placements(
+        self, runtime: str, fields: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(InputError, match=f"runtime: .*{message}"):
             solved(pipeline(2, 4, **fields), runtime)
 
     def test_too_few_micro_batches(self) -> None:
-        with pytest.raises(InputError, match="groups of at least 2 micro-batches, there are 1"):
+        with pytest.raises(
+            InputError, match="groups of at least 2 micro-batches, there are 1"
+        ):
             solved(pipeline(2, 1, **LOOPED), "megatron")
-        with pytest.raises(InputError, match="needs a multiple of 2 micro-batches, got 3"):
+        with pytest.raises(
+            InputError, match="needs a multiple of 2 micro-batches, got 3"
+        ):
             solved(pipeline(2, 3, placement="vshape", times=SPLIT), "colossalai")
 
     def test_names_and_kinds(self) -> None:
@@ -376,13 +471,24 @@ class TestObstacles:
             InputError, match='runtime: unknown runtime "torhc"; did you mean "torch"'
         ):
             solved(pipeline(2, 4), "torhc")
-        graph = {"kind": "graph", "resources": ["a"], "ops": [{"id": "x", "duration": 1}]}
-        with pytest.raises(InputError, match='runtime: expected a pipeline, got "graph"'):
+        graph = {
+            "kind": "graph",
+            "resources": ["a"],
+            "ops": [{"id": "x", "duration": 1}],
+        }
+        with pytest.raises(
+            InputError, match='runtime: expected a pipeline, got "graph"'
+        ):
             solved(ppsolve.parse_instance(graph), "torch")
 
     def test_layers(self) -> None:
         layers = {"body": {"count": 4, "forward": 1, "backward": 2}}
-        data = {"kind": "pipeline", "num_devices": 2, "num_microbatches": 3, "layers": layers}
+        data = {
+            "kind": "pipeline",
+            "num_devices": 2,
+            "num_microbatches": 3,
+            "layers": layers,
+        }
         with pytest.raises(InputError, match="layers: expected a split that is given"):
             solved(ppsolve.parse_instance(data), "megatron")
 

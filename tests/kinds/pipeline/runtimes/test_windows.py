@@ -26,7 +26,10 @@ GROUPS_OF_5: dict[str, Any] = {
     "memory": {
         "capacity": 12,
         "activation": 2,
-        "recompute": {"modes": [{"name": "full", "time": 3, "held": 0}], "decide": "window"},
+        "recompute": {
+            "modes": [{"name": "full", "time": 3, "held": 0}],
+            "decide": "window",
+        },
     },
 }
 """5 micro-batches on 3 ranks: the only legal group has 5, since one of 3 leaves 2."""
@@ -40,11 +43,20 @@ def drawn(seed: int) -> dict[str, Any]:
     names = ["full", "part"][: rng.randint(1, 2)]
     activation = rng.choice([2, 4])
     modes = [
-        {"name": name, "time": rng.randint(0, 6), "held": rng.randint(0, activation - 1)}
+        {
+            "name": name,
+            "time": rng.randint(0, 6),
+            "held": rng.randint(0, activation - 1),
+        }
         for name in names
     ]
-    recompute = {"modes": modes, "decide": rng.choice(["window", "window", "microbatch", "all"])}
-    placed = {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
+    recompute = {
+        "modes": modes,
+        "decide": rng.choice(["window", "window", "microbatch", "all"]),
+    }
+    placed = (
+        {} if chunks == 1 else {"placement": "interleaved", "stages_per_device": chunks}
+    )
     return {
         "kind": "pipeline",
         "num_devices": ranks,
@@ -65,7 +77,9 @@ def drawn(seed: int) -> dict[str, Any]:
 
 def optimized(data: dict[str, Any], **options: Any) -> Any:
     few: dict[str, Any] = {"time_limit": 0, "workers": 1, "heuristics": ["keep-all"]}
-    return ppsolve.optimize(ppsolve.parse_instance(data), runtime="megatron", **few | options)
+    return ppsolve.optimize(
+        ppsolve.parse_instance(data), runtime="megatron", **few | options
+    )
 
 
 def with_decision(data: dict[str, Any], decide: str) -> dict[str, Any]:
@@ -102,7 +116,9 @@ def test_windows_of_free_micro_batches_are_those_of_the_groups_that_run() -> Non
     assert (result.value, result.status) == (178, Status.OPTIMAL)
     document = json.loads(result.model_dump_json())
     assert ppsolve.check(ppsolve.parse_instance(data), document) == []
-    assert notes_of(document).endswith("--num-microbatches-with-partial-activation-checkpoints 3")
+    assert notes_of(document).endswith(
+        "--num-microbatches-with-partial-activation-checkpoints 3"
+    )
 
 
 def test_the_best_of_all_is_never_worse() -> None:
@@ -135,13 +151,18 @@ def test_many_windows_are_bisected(seed: int, monkeypatch: pytest.MonkeyPatch) -
     hold(seed)
 
 
-def test_windows_that_are_too_many_are_not_all_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_that_are_too_many_are_not_all_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """9 windows of groups of 5 by bisection: 5, 3, 4; those that keep more or less are left out."""
     data = with_decision({**GROUPS_OF_5, "p2p": {"latency": 1}}, "microbatch")
     every = optimized(data)
     monkeypatch.setattr(task, "FEW_WINDOWS", 8)
     found = optimized(data)
-    assert (found.value, found.runtime.settings) == (every.value, every.runtime.settings)
+    assert (found.value, found.runtime.settings) == (
+        every.value,
+        every.runtime.settings,
+    )
     assert (every.runtime.orders, found.runtime.orders) == (2 + 9, 2 + 3)
 
 

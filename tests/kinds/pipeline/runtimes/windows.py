@@ -44,8 +44,13 @@ def every_run(instance: dict[str, Any]) -> Iterator[Run]:
 
 def _rows(ranks: int, chunks: int, count: int, group: int) -> list[list[megatron.Step]]:
     if chunks == 1:
-        return [list(megatron._without_interleaving(r, ranks, count)) for r in range(ranks)]
-    return [list(megatron._interleaved(r, ranks, chunks, count, group)) for r in range(ranks)]
+        return [
+            list(megatron._without_interleaving(r, ranks, count)) for r in range(ranks)
+        ]
+    return [
+        list(megatron._interleaved(r, ranks, chunks, count, group))
+        for r in range(ranks)
+    ]
 
 
 def _recomputed(
@@ -54,7 +59,11 @@ def _recomputed(
     """Return stages and micro-batches that are recomputed."""
     again = set()
     for rank, row in enumerate(rows):
-        warmup = ranks - rank - 1 if chunks == 1 else (ranks - rank - 1) * 2 + (chunks - 1) * group
+        warmup = (
+            ranks - rank - 1
+            if chunks == 1
+            else (ranks - rank - 1) * 2 + (chunks - 1) * group
+        )
         forwards = [(chunk * ranks + rank, k) for kind, chunk, k in row if kind == "F"]
         window = min(warmup, len(forwards)) + 1
         again |= {cell for k, cell in enumerate(forwards) if k % window >= kept}
@@ -85,16 +94,24 @@ def _run(
                 waits = [each for each in waits if 0 <= each[1] <= last]
                 if any(each not in ends for each in waits):
                     break
-                lags = [0 if (each[1] - rank) % ranks == 0 else latency for each in waits]
-                moments = [ends[each] + lag for each, lag in zip(waits, lags, strict=True)]
+                lags = [
+                    0 if (each[1] - rank) % ranks == 0 else latency for each in waits
+                ]
+                moments = [
+                    ends[each] + lag for each, lag in zip(waits, lags, strict=True)
+                ]
                 time = times["forward" if kind == "F" else "backward"][stage]
                 if kind == "B" and mode is not None and (stage, k) in again:
                     time += mode["time"]
-                clocks[rank] = ends[kind, stage, k] = max(clocks[rank], *moments, 0) + time
+                clocks[rank] = ends[kind, stage, k] = (
+                    max(clocks[rank], *moments, 0) + time
+                )
                 places[rank] += 1
                 has_moved = True
     assert places == [len(row) for row in rows], "it stops for ever"
-    return max(clocks), all(_fits(instance, r, row, mode, again) for r, row in enumerate(rows))
+    return max(clocks), all(
+        _fits(instance, r, row, mode, again) for r, row in enumerate(rows)
+    )
 
 
 def _fits(
@@ -107,9 +124,13 @@ def _fits(
     """Whether a rank has room: all of an activation while ops of it take time, else less."""
     memory, ranks, held = instance["memory"], instance["num_devices"], 0
     for kind, chunk, k in row:
-        time = instance["times"]["forward" if kind == "F" else "backward"][chunk * ranks + rank]
+        time = instance["times"]["forward" if kind == "F" else "backward"][
+            chunk * ranks + rank
+        ]
         is_again = mode is not None and (chunk * ranks + rank, k) in again
-        between = mode["held"] if mode is not None and is_again else memory["activation"]
+        between = (
+            mode["held"] if mode is not None and is_again else memory["activation"]
+        )
         if kind == "B":
             held -= between
             time += mode["time"] if mode is not None and is_again else 0
