@@ -16,7 +16,7 @@ from tests.paths import ROOT
 
 SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MOST_LINES = 500
+MOST_LINES = 650
 
 LAYERS = {
     "models": [],

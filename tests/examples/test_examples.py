@@ -86,11 +86,11 @@ def test_every_example_is_described() -> None:
     assert [name for name in SCRIPTS if f"`{name}`" not in text] == []
 
 
-LONGEST = {"closed_loop.py": 110}
+LONGEST = {"closed_loop.py": 120}
 """A whole loop: two processes measure, solve, run, record and compare."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_examples_are_short(script: str) -> None:
     lines = (EXAMPLES / script).read_text(encoding="utf-8").splitlines()
-    assert len(lines) < LONGEST.get(script, 60)
+    assert len(lines) < LONGEST.get(script, 80)
