@@ -46,7 +46,7 @@ class ProblemBuilder:
     windows: dict[int, IntArray] = field(default_factory=dict)
     weight: IntArray = field(default_factory=_none)
     points: Sequence[int] | IntArray = ()
-    choice: IntArray = field(default_factory=_none)
+    choices: dict[str, IntArray] = field(default_factory=dict)
     slices: int = 1
 
     def __post_init__(self) -> None:

@@ -13,6 +13,9 @@ import numpy as np
 from ppsolve.models.core.keys import JoinedOps
 from ppsolve.models.core.problem import COLUMNS, IntArray, Pool, Problem
 
+CHOSEN_OPTIONS = "options"
+"""Key of the numbers of options in the choices of a problem, int64[c]."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -156,7 +159,7 @@ class OpenProblem:
                 for option in chosen
                 if len(option.ops) > 1
             },
-            choice=choice,
+            choices={**base.choices, CHOSEN_OPTIONS: choice},
         )
 
 

@@ -180,8 +180,8 @@ class Problem:
         that belongs to a node or a buffer of a program has the number of that for its piece.
     joined : mapping of int to JoinedOps
         Ops that run several as one, and what these are.
-    choice : int64[...]
-        What was chosen where more than orders is open, in numbers of the kind.
+    choices : mapping of str to int64[...]
+        What was chosen where more than orders is open, by the field of documents that says it.
     slices : int
         Slices of each micro-batch; `microbatch` counts them: slice j of micro-batch i is the unit
         i x slices + j.
@@ -215,8 +215,12 @@ class Problem:
     piece: IntArray = field(default_factory=_none, repr=False)
     step: IntArray = field(default_factory=_none, repr=False)
     joined: Mapping[int, JoinedOps] = field(default_factory=dict, repr=False)
-    choice: IntArray = field(default_factory=_none, repr=False)
+    choices: Mapping[str, IntArray] = field(default_factory=dict, repr=False)
     slices: int = 1
+
+    def chosen(self, field: str) -> IntArray:
+        """Return what was chosen of a field, int64[0] where nothing was."""
+        return self.choices.get(field, _none())
 
     @property
     def num_ops(self) -> int:

@@ -68,7 +68,7 @@ def test_chosen_ops_become_one() -> None:
     assert [pool.amounts[index] for index in pool.acquire_amount] == [4 + 1 + 2]
     assert problem.resources_of(3).tolist() == [0, 1]
     assert [family.tolist() for family in problem.families] == [[[0], [2]]]
-    assert problem.choice.tolist() == [0, 2]
+    assert problem.choices["options"].tolist() == [0, 2]
     assert open_problem().places(chosen(0, 2)).tolist() == [0, 1, 2, 1, 3]
 
 

@@ -40,6 +40,9 @@ MATMUL = "matmul"
 RESERVED = ("launch:", "release:")
 """Prefixes of the names of ops that lowering adds for caps."""
 
+CHOSEN_ORDER = "order"
+"""Key of an order under contention in the choices of a problem, int64[n]: nodes."""
+
 
 class NodeKind(StrEnum):
     """Kind of a node: a kernel, a collective, or the wait for a collective."""

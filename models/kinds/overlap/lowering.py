@@ -14,6 +14,7 @@ from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.kinds.overlap.instance import (
+    CHOSEN_ORDER,
     NodeKind,
     OverlapBuffer,
     OverlapInstance,
@@ -44,7 +45,7 @@ class LoweredOverlap:
         Returns: the problem of nodes alone with its launch and release ops, keyed by
             node.
         """
-        if len(problem.choice):
+        if CHOSEN_ORDER in problem.choices:
             problem = lower_overlap(instance)
         added: dict[str, dict[int, int]] = {LAUNCH_KIND: {}, RELEASE_KIND: {}}
         for op in range(len(instance.nodes), problem.num_ops):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 KEPT = "keep"
 
+CHOSEN_LAYERS = "layers"
+"""Key of a split in the choices of a problem, int64[types, S]."""
+
 
 class LayerCost(HasBackward):
     """What one layer adds to its stage, for each micro-batch; `static` once."""

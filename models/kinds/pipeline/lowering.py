@@ -30,9 +30,13 @@ from ppsolve.models.kinds.pipeline.entries import (
 )
 from ppsolve.models.kinds.pipeline.filling import filler_times, with_fillers
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import split_by, times_of_layers
+from ppsolve.models.kinds.pipeline.layers import (
+    CHOSEN_LAYERS,
+    split_by,
+    times_of_layers,
+)
 from ppsolve.models.kinds.pipeline.mode_ops import ModeOps, mode_times
-from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
 from ppsolve.models.kinds.pipeline.pools import (
     UsesOfMemory,
@@ -124,7 +128,7 @@ def lower_split(
         extra_times=times_of_layers(instance.layers),
         scale=scale,
     )
-    return replace(problem, choice=counts)
+    return replace(problem, choices={**problem.choices, CHOSEN_LAYERS: counts})
 
 
 def scale_of(
@@ -189,7 +193,7 @@ class _PipelineLowering:
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
             self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
-            self.builder.choice = choice
+            self.builder.choices[CHOSEN_MODES] = choice
 
     def _lag(self, source: int, target: int) -> int:
         return self.scale.ticks(entry_at(self.instance.p2p.latency, source, target))

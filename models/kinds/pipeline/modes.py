@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 KEEP, OFFLOAD = "keep", "offload"
 
+CHOSEN_MODES = "modes"
+"""Key of modes in the choices of a problem, int64[S, m]."""
+
 RELAXED = -1
 """Stands for a mode that is open: the time of the cheapest mode and the memory of the smallest."""
 

@@ -71,7 +71,7 @@ class PipelineSteps:
         self.builder = ProblemBuilder(step.name if name is None else name, step.scale)
         self.builder.objective = step.objective
         self.builder.span_resources = step.span_resources
-        self.builder.choice = step.choice
+        self.builder.choices = dict(step.choices)
         self.names = self.builder.explicit_names
         self.resources = {key: self.builder.add_resource(key) for key in step.resources}
         # Op of the problem for each op of the step, int64[N, n].

@@ -11,7 +11,7 @@ from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, errors_about
-from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.instance import CHOSEN_ORDER, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.solver.board import Incumbent, admit_checked
@@ -73,10 +73,10 @@ class OverlapKind(Kind[OverlapInstance]):
         self, instance: OverlapInstance, schedule: Schedule
     ) -> dict[str, Any] | None:
         """Return the order of a schedule under contention, which its durations depend on."""
-        order: list[int] = schedule.problem.choice.tolist()
-        return (
-            {"order": [instance.nodes[node].name for node in order]} if order else None
-        )
+        order = schedule.problem.choices.get(CHOSEN_ORDER)
+        if order is None:
+            return None
+        return {"order": [instance.nodes[node].name for node in order.tolist()]}
 
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program."""

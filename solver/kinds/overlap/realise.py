@@ -14,7 +14,11 @@ import numpy as np
 
 from ppsolve.models.core.problem import Problem, most_in_use
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import (
+    CHOSEN_ORDER,
+    NodeKind,
+    OverlapInstance,
+)
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.overlap.contention import lengths_alone
@@ -233,15 +237,15 @@ def stretched(
 
     `instance`, `problem`, `order`, `timed`: the program, its problem, an order and the
         replay of the order.
-    Returns: the order is its `choice`; where times were rounded up, its scale is not
+    Returns: the order is one of its `choices`; where times were rounded up, its scale is not
         exact.
     """
     duration = problem.duration.copy()
     running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
     duration[running] = (timed.end - timed.start)[running]
     scale = replace(problem.scale, is_exact=problem.scale.is_exact and timed.is_exact)
-    choice = np.array(order, dtype=np.int64)
-    return replace(problem, duration=duration, choice=choice, scale=scale)
+    choices = {CHOSEN_ORDER: np.array(order, dtype=np.int64)}
+    return replace(problem, duration=duration, choices=choices, scale=scale)
 
 
 def run_order(

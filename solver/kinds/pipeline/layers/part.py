@@ -9,6 +9,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import (
+    CHOSEN_LAYERS,
     counts_of_document,
     layers_violations,
     named_counts,
@@ -52,9 +53,9 @@ class LayersPart(OpenPart):
         self, instance: PipelineInstance, schedule: Schedule
     ) -> dict[str, Any] | None:
         """Return the number of layers of each stage and type."""
-        layers, counts = instance.layers, schedule.problem.choice
+        layers, counts = instance.layers, schedule.problem.choices.get(CHOSEN_LAYERS)
         assert layers is not None
-        if counts.shape != (len(layers.names), instance.num_stages):
+        if counts is None:
             return None
         return {"layers": named_counts(layers, counts)}
 

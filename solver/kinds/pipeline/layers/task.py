@@ -10,6 +10,7 @@ from ppsolve.models.core.problem import IntArray, Objective
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
@@ -113,7 +114,7 @@ def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
     search = LayerSearch(rate, turn.options.seed + again, steps)
     start = even_counts(task.instance) if task.balanced is None else task.balanced
     if board.schedule is not None:
-        start = board.schedule.problem.choice
+        start = board.schedule.problem.chosen(CHOSEN_LAYERS)
     search.run(start, turn.clock, board.bound.value)
     if search.best is not None:
         board.propose(task.listed(search.best), SPLITS)
@@ -203,7 +204,8 @@ class LayersTask(ChoiceTask):
 
     def wrong_choice(self, schedule: Schedule) -> str | None:
         """Return that the layers are not shared out."""
-        counts, layers = schedule.problem.choice, self.instance.layers
+        counts = schedule.problem.chosen(CHOSEN_LAYERS)
+        layers = self.instance.layers
         is_split = counts.shape == (len(layers.names), self.instance.num_stages)
         if (
             not is_split

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import obstacle, order_search
@@ -49,7 +50,7 @@ def alternatives_of(
     Yields: by stage; orders are searched where a list schedule is not far above the
         best.
     """
-    choice = best.problem.choice
+    choice = best.problem.chosen(CHOSEN_MODES)
     stages, modes = range(choice.shape[0]), range(len(problems.modes.names))
     wanted = [(s, mode) for s in stages for mode in modes if choice[s, 0] != mode]
     for number, (stage, mode) in enumerate(wanted):

@@ -19,6 +19,7 @@ from ppsolve.models.kinds.pipeline.mode_ops import (
     RECOMPUTE_KIND,
     RELOAD_KIND,
 )
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES
 from ppsolve.solver.exact.parameters import ModelTraits
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.structure.holds import whole_units
@@ -305,7 +306,7 @@ class JointModel(ChoiceModel):
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice of modes."""
-        choice = schedule.problem.choice
+        choice = schedule.problem.chosen(CHOSEN_MODES)
         starts = _by_name(schedule.problem, schedule.start.tolist())
         for name, variable in _by_name(self.problem, self.start).items():
             self.cp.add_hint(variable, starts[name])

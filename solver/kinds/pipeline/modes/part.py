@@ -10,6 +10,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.modes import (
+    CHOSEN_MODES,
     MemoryModes,
     choice_of,
     has_open_modes,
@@ -51,10 +52,10 @@ class ModesPart(OpenPart):
         self, instance: PipelineInstance, schedule: Schedule
     ) -> dict[str, Any] | None:
         """Return the mode of each stage by name."""
-        modes, choice = _modes(instance), schedule.problem.choice
-        return (
-            {"modes": modes.as_names(choice)} if choice.shape == modes.shape else None
-        )
+        choice = schedule.problem.choices.get(CHOSEN_MODES)
+        if choice is None:
+            return None
+        return {"modes": _modes(instance).as_names(choice)}
 
     def task(
         self, kind: Any, instance: PipelineInstance, *, exact: bool

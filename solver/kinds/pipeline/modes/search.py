@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
@@ -43,11 +44,12 @@ class ModeSearch:
             return
         current = self.best
         self._patience = max(
-            self._patience, 10 * len(self._neighbours(current.problem.choice))
+            self._patience,
+            10 * len(self._neighbours(current.problem.chosen(CHOSEN_MODES))),
         )
         while not self._is_over(clock):
             before = current
-            for choice in self._neighbours(current.problem.choice):
+            for choice in self._neighbours(current.problem.chosen(CHOSEN_MODES)):
                 if (
                     found := self._try(choice, clock)
                 ) is not None and found.value < current.value:
@@ -83,7 +85,7 @@ class ModeSearch:
             return
         known = self._board.schedule
         if known is not None:
-            yield known.problem.choice
+            yield known.problem.chosen(CHOSEN_MODES)
         for mode in range(len(modes.names)):
             yield modes.of_stages([mode] * modes.shape[0])
         for mode in range(1, len(modes.names)):
@@ -115,7 +117,7 @@ class ModeSearch:
         assert self.best is not None
         stages = self.modes.shape[0]
         for _ in range(20):
-            choice = self.best.problem.choice.copy()
+            choice = self.best.problem.chosen(CHOSEN_MODES).copy()
             for stage in self._random.sample(range(stages), min(stages, 2)):
                 choice[stage] = self._random.randrange(len(self.modes.names))
             if (found := self._try(choice, clock)) is not None:

@@ -13,7 +13,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import MemoryModes
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.exact.question import EXACT, VARIANTS, ExactAnswer, SearchLimits
 from ppsolve.solver.exact.windows import latest_end
@@ -174,7 +174,7 @@ class ModesTask(ChoiceTask):
 
     def wrong_choice(self, schedule: Schedule) -> str | None:
         """Return that there are no such modes."""
-        choice = schedule.problem.choice
+        choice = schedule.problem.chosen(CHOSEN_MODES)
         is_choice = choice.shape == self.modes.shape and self.modes.allows(choice)
         return None if is_choice else "modes that may not be chosen"
 

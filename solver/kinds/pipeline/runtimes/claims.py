@@ -13,7 +13,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import modes_of
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
@@ -110,7 +110,7 @@ def runtime_violations(
         wrong = (
             None
             if modes is None
-            else family.refused_modes(modes, schedule.problem.choice)
+            else family.refused_modes(modes, schedule.problem.chosen(CHOSEN_MODES))
         )
         if wrong is not None:
             raise InputError(wrong)
@@ -128,7 +128,10 @@ def _other_starts(
 ) -> list[Violation]:
     problem, given = found.problem, found.normalised()
     wanted = settings.timed(instance, problem)
-    if not np.array_equal(wanted.problem.choice, problem.choice):
+    if wanted.problem.choices.keys() != problem.choices.keys() or any(
+        not np.array_equal(problem.choices[field], chosen)
+        for field, chosen in wanted.problem.choices.items()
+    ):
         text = f"{family.title} runs {settings.words}, the modes are others"
         return [Violation(RULE, text, ())]
     wrong = np.flatnonzero(given.start != wanted.start)
