@@ -13,9 +13,6 @@ import numpy as np
 from ppsolve.models.core.keys import JoinedOps
 from ppsolve.models.core.problem import COLUMNS, IntArray, Pool, Problem
 
-CHOSEN_OPTIONS = "options"
-"""Key of the numbers of options in the choices of a problem, int64[c]."""
-
 
 @dataclass(frozen=True)
 class Option:
@@ -51,6 +48,8 @@ class OpenProblem:
 
     They are one op of every alike micro-batch, all of whose ops may be exchanged at once.
     """
+    field: str = "options"
+    """Key of the choice in the choices of a problem."""
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -159,7 +158,7 @@ class OpenProblem:
                 for option in chosen
                 if len(option.ops) > 1
             },
-            choices={**base.choices, CHOSEN_OPTIONS: choice},
+            choices={**base.choices, self.field: choice},
         )
 
 

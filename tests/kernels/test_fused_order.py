@@ -98,7 +98,7 @@ def test_searches_find_the_same_compiled_or_not(
         assert board.schedule is not None
         values[mode] = (
             board.schedule.start.tolist(),
-            board.schedule.problem.chosen("options").tolist(),
+            board.schedule.problem.chosen("fused").tolist(),
         )
     assert values["never"] == values["checked"]
     assert values["never"][1], "something is fused"

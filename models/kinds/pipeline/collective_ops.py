@@ -107,9 +107,12 @@ class CollectiveOps:
         self.inside = self.given.by_kind()
         self._comm: dict[str, list[int]] = {}
 
-    def add_pieces(self, kind: str, entry: Any, compute: list[int]) -> list[IntArray]:
+    def add_pieces(
+        self, kind: str, entry: Any, compute: list[int], recomputing: IntArray
+    ) -> list[IntArray]:
         """Add the pieces of all ops of a kind.
 
+        `recomputing`: int64[S, m], ticks by which the first piece of each op is longer.
         `entry`: durations of the whole ops.
         `compute`: compute stream of each device.
         Returns: list of int64[k, m], the k pieces of each stage.
@@ -119,7 +122,8 @@ class CollectiveOps:
             shares, row = self.inside[kind].shares(stage), row_of(entry, stage)
             lengths = {share: ticks_of(row, self.scale, share) for share in set(shares)}
             whole = np.stack([lengths[share] for share in shares])
-            duration = np.broadcast_to(whole, (len(shares), len(devices)))
+            duration = np.tile(whole, (1, len(devices) // whole.shape[1]))
+            duration[0] += recomputing[stage]
             found.append(
                 self._add(kind, duration, compute, stage, [*range(len(shares))])
             )

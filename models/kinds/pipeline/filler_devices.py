@@ -14,6 +14,9 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND, filler_ops
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
+CHOSEN_DEVICES = "devices"
+"""Key of the numbers of other devices in the choices of a problem, int64[c]."""
+
 
 class FillerDevices(OpenProblem):
     """Fillers on the first of their devices, and an option for each other one."""
@@ -45,7 +48,7 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
             stream = resource_of[filler.stream_on(device, instance)]
             ticks, name = int(base.duration[op]), base.op_name(op)
             options.append(Option((op,), ticks, (stream,), FILLER_KIND, name))
-    return FillerDevices(base, tuple(options))
+    return FillerDevices(base, tuple(options), field=CHOSEN_DEVICES)
 
 
 def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:

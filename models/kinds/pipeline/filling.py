@@ -129,7 +129,9 @@ class _Filling:
             chosen = np.zeros(step.num_ops, dtype=np.bool_)
             if op is not None and op.step < self.steps.count:
                 chosen = step.kind_mask(op.kind) & (step.stage == op.stage)
-                chosen &= (op.microbatch is None) | (step.microbatch == op.microbatch)
+                chosen &= (op.microbatch is None) | (
+                    step.microbatch // step.slices == op.microbatch
+                )
             if not chosen.any():
                 raise InputError(
                     'expected an op such as "F0.3" (stage 0, micro-batch 3), "F0.3@1" (step 1) or '

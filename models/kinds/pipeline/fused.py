@@ -25,27 +25,37 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.options import OpenProblem, Option
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.mode_ops import recomputing_times
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES
 from ppsolve.models.kinds.pipeline.overlap_blocks import stage_pairs, times_alone
+
+CHOSEN_BLOCKS = "fused"
+"""Key of the numbers of blocks in the choices of a problem, int64[c]."""
 
 MAX_BLOCKS = 200_000
 """Most blocks that one problem chooses from, at 1 KB each."""
 
 
-def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenProblem:
+def fused_problem(
+    instance: PipelineInstance, base: Problem | None = None, *, exact: bool = False
+) -> OpenProblem:
     """Return every op by itself, and an option for each block of two micro-batches.
 
-    `instance`: a pipeline with `overlap`.
+    `instance`: a pipeline with `overlap`, its layers shared out.
+    `base`: its problem without blocks, where more is chosen than the file says.
     Returns: its options are in the order of the stages and micro-batches of their
         forwards, then of their backwards.
     Raises `InputError`: as `lower_pipeline`, or there are more than `MAX_BLOCKS`
         blocks.
     """
-    problem = _open_problem(instance, lower_pipeline(instance, exact=exact))
+    if base is None:
+        base = lower_pipeline(instance, exact=exact)
+    problem = _open_problem(instance, base)
     if not _may_nest(problem):
         return problem
     alone = _open_problem(instance, replace(problem.base, families=()))
@@ -53,7 +63,9 @@ def fused_problem(instance: PipelineInstance, *, exact: bool = False) -> OpenPro
 
 
 def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:
-    pairs = _pairs_of_microbatches(instance, base)
+    pairs = [
+        _pairs_of_microbatches(instance, base, step) for step in range(instance.steps)
+    ]
     if np.count_nonzero(pairs) * len(list(stage_pairs(instance))) > MAX_BLOCKS:
         raise InputError(
             f"expected at most {MAX_BLOCKS} blocks (pairs of stages on one device x pairs of "
@@ -61,7 +73,12 @@ def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:
             source=instance.name,
             field="num_microbatches",
         )
-    return OpenProblem(base, tuple(_blocks(instance.in_numbers(), base, pairs)))
+    options = (
+        option
+        for step, allowed in enumerate(pairs)
+        for option in _blocks(instance.in_numbers(), base, allowed, step)
+    )
+    return OpenProblem(base, tuple(options), field=CHOSEN_BLOCKS)
 
 
 def _may_nest(problem: OpenProblem) -> bool:
@@ -76,22 +93,42 @@ def _may_nest(problem: OpenProblem) -> bool:
     ].all()
 
 
-def _pairs_of_microbatches(instance: PipelineInstance, base: Problem) -> Any:
+def _pairs_of_microbatches(instance: PipelineInstance, base: Problem, step: int) -> Any:
     # Whether the forward of a row may run with the backward of a column, bool[m, m].
     count = instance.num_microbatches
     family = -1 - np.arange(count)
     for number, rows in enumerate(base.families):
-        family[base.microbatch[rows[:, 0]]] = number
+        microbatches = base.microbatch[rows[:, 0]]
+        if microbatches[0] != FREE and _step_of(base, rows[0, 0]) == step:
+            family[microbatches] = number
     index = np.arange(count)
     alike = family[:, None] == family[None, :]
     return np.where(alike, index[None, :] < index[:, None], True)
 
 
-def _blocks(instance: PipelineInstance, base: Problem, pairs: Any) -> Iterator[Option]:
+def _step_of(base: Problem, op: int) -> int:
+    return int(base.step[op]) if len(base.step) else 0
+
+
+def _grid(base: Problem, kind: str, step: int) -> IntArray:
+    """Return the ops of a kind and a step, int64[S, m]."""
+    is_here = base.kind_mask(kind)
+    if len(base.step):
+        is_here = is_here & (base.step == step)
+    ops = np.flatnonzero(is_here)
+    table = np.zeros((base.stage[ops].max() + 1, base.microbatch[ops].max() + 1), int)
+    table[base.stage[ops], base.microbatch[ops]] = ops
+    return table
+
+
+def _blocks(
+    instance: PipelineInstance, base: Problem, pairs: Any, step: int
+) -> Iterator[Option]:
     blocks = instance.overlap
     assert blocks is not None
     kinds = blocks.kinds(is_split=instance.times.is_split)
-    grids = [base.grid(kind) for kind in kinds]
+    grids = [_grid(base, kind, step) for kind in kinds]
+    again = recomputing_times(instance, base.chosen(CHOSEN_MODES))
     devices = instance.device_grid
     alone = cache(lambda stage, microbatch: times_alone(instance, stage, microbatch))
     ticks = cache(base.scale.ticks)
@@ -99,7 +136,9 @@ def _blocks(instance: PipelineInstance, base: Problem, pairs: Any) -> Iterator[O
         for i, h in np.argwhere(
             pairs & (devices[s][:, None] == devices[t][None, :])
         ).tolist():
-            found = blocks.entries_of(s, t, alone(s, i)[0] + alone(t, h)[1])
+            found = blocks.entries_of(
+                s, t, alone(s, i)[0] + alone(t, h)[1], again[t][h]
+            )
             if found is None:
                 continue
             time, memory = found

@@ -410,7 +410,7 @@ class PipelineInstance(Instance):
         """Pipe of each micro-batch or slice, int64[units]: 0, or 0 then 1 if bidirectional."""
         pipe = np.zeros(self.num_units, dtype=np.int64)
         if self.placement == "bidirectional":
-            pipe[self.num_microbatches // 2 :] = 1
+            pipe[self.num_units // 2 :] = 1
         return pipe
 
     @property

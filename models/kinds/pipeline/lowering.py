@@ -148,10 +148,9 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from collective_times(instance)
-    yield from chain(filler_times(instance), block_times(instance))
     modes = modes_of(instance)
-    if modes is not None:
-        yield from mode_times(modes)
+    again = [] if modes is None else list(mode_times(modes))
+    yield from chain(again, filler_times(instance), block_times(instance, again))
     over = hops(instance)
     yield from (
         entry_at(instance.p2p.latency, source, target) for _, source, target in over
@@ -192,7 +191,9 @@ class _PipelineLowering:
         self.transfers: list[tuple[IntArray, IntArray]] = []
         self.modes: ModeOps | None = None
         if modes is not None and choice is not None:
-            self.modes = ModeOps(modes, choice, self.builder, scale, self.devices)
+            # All slices of a micro-batch have its mode.
+            of_units = np.repeat(choice, instance.num_slices, axis=1)
+            self.modes = ModeOps(modes, of_units, self.builder, scale, self.devices)
             self.builder.choices[CHOSEN_MODES] = choice
 
     def _lag(self, source: int, target: int) -> int:
@@ -234,7 +235,9 @@ class _PipelineLowering:
         pieces: dict[str, list[IntArray]] = {}
         for kind, entry in self.instance.times.by_kind().items():
             if kind in self.collectives.inside:
-                pieces[kind] = self.collectives.add_pieces(kind, entry, self.compute)
+                pieces[kind] = self.collectives.add_pieces(
+                    kind, entry, self.compute, self._recomputing(kind)
+                )
             else:
                 self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
         for kind, parts in pieces.items():
@@ -246,11 +249,9 @@ class _PipelineLowering:
             self._ticks_row(entry, stage, num_microbatches)
             for stage in range(num_stages)
         ]
-        if self.modes is not None and kind in {"I", "B"}:
-            rows = [row + self.modes.extra(stage) for stage, row in enumerate(rows)]
         return self.builder.add_ops(
             kind,
-            np.stack(rows),
+            np.stack(rows) + self._recomputing(kind),
             np.asarray(self.compute)[self.devices][..., None],
             OpLabels(
                 np.arange(num_stages)[:, None],
@@ -258,6 +259,12 @@ class _PipelineLowering:
                 np.arange(num_microbatches),
             ),
         )
+
+    def _recomputing(self, kind: str) -> IntArray:
+        """Return the ticks by which modes lengthen the ops of a kind, int64[S, m]."""
+        if self.modes is None or kind not in {"I", "B"}:
+            return np.zeros(self.devices.shape, dtype=np.int64)
+        return np.stack([self.modes.extra(stage) for stage in range(len(self.devices))])
 
     def _ticks_row(self, entry: Any, stage: int, num_microbatches: int) -> IntArray:
         return np.broadcast_to(
@@ -436,7 +443,7 @@ class _PipelineLowering:
                 columns.append(transfer[shared].reshape(count, -1))
         for grid in () if self.modes is None else self.modes.grids.values():
             own = grid[:, members]
-            columns.append(own[own[:, 0] != FREE].T)
+            columns.append(own[own[:, 0] != FREE].T.reshape(count, -1))
         return np.concatenate(columns, axis=1)
 
     def _pools(self) -> list[Pool]:

@@ -14,7 +14,8 @@ from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.problem import FREE, IntArray, Pool
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at
-from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory
 
 RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND = "R", "O", "L"
@@ -27,6 +28,31 @@ def mode_times(modes: MemoryModes) -> Iterator[Fraction]:
         entries += [modes.offload.out, modes.offload.back]
     for entry in entries:
         yield from map(Fraction, decimals(entry))
+
+
+def recomputing_times(
+    instance: PipelineInstance, choice: IntArray
+) -> list[list[Fraction]]:
+    """Return the time by which each backward recomputes before, [S][m].
+
+    `choice`: int64[S, m], number of the mode of each stage and micro-batch, or
+        `RELAXED`; int64[0] without modes.
+    """
+    modes = modes_of(instance)
+    none = [
+        [Fraction(0)] * instance.num_microbatches for _ in range(instance.num_stages)
+    ]
+    if modes is None or modes.is_anytime:
+        return none
+    return [
+        [
+            entry_at(modes.mode(number).time, stage)
+            if number in modes.recomputing
+            else Fraction(0)
+            for number in row
+        ]
+        for stage, row in enumerate(choice.tolist())
+    ]
 
 
 @dataclass

@@ -7,7 +7,7 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -109,16 +109,19 @@ class FusedBlocks(StrictModel):
         return self.model_copy(update={"time": filled(self.time), PROGRAMS: {}})
 
     def entries_of(
-        self, forward: int, backward: int, alone: Fraction
+        self, forward: int, backward: int, alone: Fraction, again: Fraction
     ) -> tuple[Fraction, Fraction] | None:
         """Return the time of a block and what it holds, None where there is none.
 
         `forward`, `backward`: stages of its ops.
         `alone`: time of its ops one after the other, in the unit of the instance.
+        `again`: time for which the backward recomputes before, hidden by a ratio only.
         """
         time = _entry(self.time, forward, backward)
         if self.ratio is not None:
-            time = Fraction(self.ratio) * alone
+            time = Fraction(self.ratio) * (alone + again)
+        elif time:
+            time += again
         memory = _entry(self.memory, forward, backward) or Fraction(0)
         return (time, memory) if time else None
 
@@ -235,13 +238,24 @@ def times_alone(
     return [forward, sum(backward, Fraction(0))]
 
 
-def block_times(instance: PipelineInstance) -> Iterator[Fraction]:
-    """Yield all times of the fused blocks of a pipeline in numbers; none without blocks."""
+def block_times(
+    instance: PipelineInstance, again: Iterable[Fraction] = ()
+) -> Iterator[Fraction]:
+    """Yield times of which those of all fused blocks of a pipeline in numbers are sums.
+
+    `again`: further times of ops, of which a block has a share.
+    """
     blocks, rows = instance.overlap, range(instance.num_microbatches)
+    if blocks is not None and blocks.ratio is not None:
+        yield from (Fraction(blocks.ratio) * time for time in again)
     for pair in () if blocks is None else stage_pairs(instance):
         alone = [
             {times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)
         ]
         for own, other in product(*alone):
-            found = None if blocks is None else blocks.entries_of(*pair, own + other)
+            found = (
+                None
+                if blocks is None
+                else blocks.entries_of(*pair, own + other, Fraction(0))
+            )
             yield from () if found is None else found[:1]

@@ -70,6 +70,7 @@ class PipelineSteps:
         self.count = count
         self.builder = ProblemBuilder(step.name if name is None else name, step.scale)
         self.builder.objective = step.objective
+        self.builder.slices = step.slices
         self.builder.span_resources = step.span_resources
         self.builder.choices = dict(step.choices)
         self.names = self.builder.explicit_names
@@ -205,7 +206,8 @@ class PipelineSteps:
         for k, op_of in enumerate(self.op_of):
             for family in self.step.families:
                 groups: dict[tuple[str, ...], list[IntArray]] = defaultdict(list)
-                microbatches = self.step.microbatch[family[:, 0]].tolist()
+                units = self.step.microbatch[family[:, 0]]
+                microbatches = (units // self.step.slices).tolist()
                 for row, microbatch in zip(family, microbatches, strict=True):
                     jobs = sorted(
                         self.attached.get((k, microbatch), ()), key=lambda job: job[0]

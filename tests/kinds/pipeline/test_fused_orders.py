@@ -294,7 +294,7 @@ def test_dualpipe_is_deepseeks(ranks: int, microbatches: int, overlap: Any) -> N
     ]
     pairs = sum(len(step) == 2 for row in steps for step in row)
     assert (
-        len(outcome.schedule.problem.chosen("options")) == (pairs if overlap else 0)
+        len(outcome.schedule.problem.chosen("fused")) == (pairs if overlap else 0)
         and pairs > 0
     )
 
@@ -325,7 +325,7 @@ def test_combined_orders_run_every_pair_as_a_block(
     assert outcome.schedule is not None and outcome.orders is not None
     rows = parsed([*outcome.orders])
     blocks = sum(len(step) == 2 for row in rows for step in row)
-    assert blocks == len(outcome.schedule.problem.chosen("options")) > 0
+    assert blocks == len(outcome.schedule.problem.chosen("fused")) > 0
     every = {(s, t): 8 for s in range(12) for t in range(12)}
     wanted = ends(rows, {"F": 5, "B": 9}, every, 0)
     assert max(wanted.values()) == outcome.schedule.makespan

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.core.options import CHOSEN_OPTIONS, OpenProblem
+from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.kinds.pipeline.modes.joint_model import ChoiceModel, MemoryEvent
 from ppsolve.solver.kinds.pipeline.options.relaxed import at_their_fastest
@@ -159,7 +159,7 @@ class OptionsModel(ChoiceModel):
 
     def hint(self, schedule: Schedule) -> None:
         """Hint a schedule of some choice."""
-        choice = schedule.problem.chosen(CHOSEN_OPTIONS)
+        choice = schedule.problem.chosen(self.problem.field)
         place, taken = self.problem.places(choice), set(choice.tolist())
         for variables, moments in (
             (self.start, schedule.start),

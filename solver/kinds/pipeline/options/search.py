@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ppsolve.models.core.options import CHOSEN_OPTIONS, OpenProblem
+from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
@@ -70,7 +70,7 @@ class FusedOrderSearch:
     def order_of(self, schedule: Schedule) -> IntArray:
         """Return a list of the ops of the base by their starts in a schedule."""
         start = schedule.start[
-            self._problem.places(schedule.problem.chosen(CHOSEN_OPTIONS))
+            self._problem.places(schedule.problem.chosen(self._problem.field))
         ]
         return np.lexsort((self._level, start)).astype(np.int64)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ppsolve.models.core.compose import without_resources
-from ppsolve.models.core.options import CHOSEN_OPTIONS, OpenProblem
+from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
@@ -173,7 +173,7 @@ class OpenTask(ChoiceTask):
 
     def wrong_choice(self, schedule: Schedule) -> str | None:
         """Return that options cover an op twice."""
-        is_choice = self.open.allows(schedule.problem.chosen(CHOSEN_OPTIONS))
+        is_choice = self.open.allows(schedule.problem.chosen(self.open.field))
         return None if is_choice else "options of which two cover one op"
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:

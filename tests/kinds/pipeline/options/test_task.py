@@ -11,7 +11,6 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.dag import find_cycle
-from ppsolve.models.core.options import CHOSEN_OPTIONS
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
@@ -101,7 +100,7 @@ def test_the_board_refuses_options_that_cover_an_op_twice() -> None:
     )
     problem = task.open.problem(np.array([one], dtype=np.int64))
     starts = Schedule(problem, np.zeros(problem.num_ops, dtype=np.int64))
-    both = {CHOSEN_OPTIONS: np.array([one, other], dtype=np.int64)}
+    both = {"fused": np.array([one, other], dtype=np.int64)}
     object.__setattr__(problem, "choices", both)
     with pytest.raises(WrongScheduleError, match="cover one op"):
         task.board.propose(starts, "test")
