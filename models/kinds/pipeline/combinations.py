@@ -9,45 +9,30 @@ from ppsolve.models.documents.errors import InputError
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
-_SUCH, _BESIDE = 'no "{0}" with such {1}', 'no such {1} beside "{0}"'
-_MODES = ("memory.recompute", "memory.offload")
-_JOBS = "no layers, fused blocks or memory modes beside {0}"
-
 REFUSED = (
-    (
-        "slices",
-        _SUCH,
-        ("replicas", "layers", "placement", "memory", "overlap", "fillers", "steps"),
-    ),
-    ("replicas", _SUCH, ("collectives", "placement", "steps", "fillers")),
-    ("layers", "no such {1} with {0}", ("replicas", "placement")),
-    ("memory", _BESIDE, ("replicas", "collectives inside ops")),
-    ("overlap", _BESIDE, ("replicas", "layers", "collectives inside ops", *_MODES)),
-    ("fillers or several steps", _JOBS, ("layers", "overlap", "memory")),
+    ("slices", "overlap", "blocks are told by micro-batch, not by slice"),
+    ("replicas", "collectives", "those of replicas join them at the end of a step"),
+    ("replicas", "placement", "bidirectional pipes replicate the stages already"),
+    ("replicas", "steps", "micro-batches are shared out anew in every step"),
+    ("replicas", "fillers", "a filler names the device of one pipeline"),
+    ("replicas", "overlap", "blocks are told by micro-batch, whatever its replica"),
+    ("layers", "placement", "bidirectional pipes hold every layer twice"),
+    ("overlap", "collectives inside ops", "blocks hide them already"),
 )
-"""A part of a pipeline, what is expected where it is there, and parts refused beside it."""
+"""Two parts of a pipeline that refuse each other, and why."""
 
 
 def check_combination(instance: PipelineInstance) -> None:
     """Refuse parts of a pipeline that cannot be beside each other; an `InputError` says which."""
-    memory, inside = instance.memory, instance.collectives
+    inside = instance.collectives
     plain = ("slices", "replicas", "layers", "overlap", "fillers", "collectives")
     used = {
         **{field: bool(getattr(instance, field)) for field in plain},
-        **{
-            mode: bool(getattr(memory, mode.rpartition(".")[2], None))
-            for mode in _MODES
-        },
         "placement": instance.placement == "bidirectional",
         "steps": instance.steps > 1,
-        "memory": memory is not None and memory.has_modes,
         "collectives inside ops": inside is not None and bool(inside.by_kind()),
-        "fillers or several steps": not instance.is_one_plain_step,
     }
-    for part, expected, others in REFUSED:
-        for other in others if used[part] else ():
-            if used[other]:
-                field = part if part == "slices" else other.split()[0]
-                raise InputError(
-                    "expected " + expected.format(part, other), field=field
-                )
+    for part, refused, why in REFUSED:
+        if used[part] and used[refused]:
+            text = f'expected no "{refused}" beside "{part}": {why}'
+            raise InputError(text, field=refused.split()[0])

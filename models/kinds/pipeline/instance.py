@@ -360,6 +360,12 @@ class PipelineInstance(Instance):
         return self.steps == 1 and not self.fillers
 
     @property
+    def has_whole_ops(self) -> bool:
+        """Whether micro-batches and ops run as a whole, in one step, without fillers."""
+        inside = self.collectives is not None and bool(self.collectives.by_kind())
+        return self.slices is None and self.is_one_plain_step and not inside
+
+    @property
     def has_device_choice(self) -> bool:
         """Whether some filler may run on one of several devices."""
         return any(filler.devices for filler in self.fillers)

@@ -22,6 +22,7 @@ from ppsolve.models.kinds.pipeline.replicas import (
     fault,
     longest_first,
 )
+from ppsolve.models.kinds.pipeline.slices import units_of
 
 
 def _replicas_of(instance: PipelineInstance) -> Replicas:
@@ -44,7 +45,9 @@ def first_members(instance: PipelineInstance) -> Members:
 def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction]:
     for entry in instance.times.by_kind().values():
         for stage in range(instance.num_stages):
-            yield entry_at(entry, stage, microbatch)
+            for place in range(instance.num_slices):
+                unit = microbatch * instance.num_slices + place
+                yield entry_at(entry, stage, unit)
 
 
 def read_assignment(data: Any, instance: PipelineInstance) -> Members:
@@ -95,14 +98,13 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
     `members`: micro-batches of the replica, in the order in which it numbers them.
     """
     lengths = instance.lengths
+    units = units_of(np.array(members, dtype=np.int64), instance.num_slices).tolist()
 
     def chosen(_: str, entry: Any) -> Any:
         if not isinstance(entry, tuple):
             return entry
         return tuple(
-            tuple(item[number] for number in members)
-            if isinstance(item, tuple)
-            else item
+            tuple(item[unit] for unit in units) if isinstance(item, tuple) else item
             for item in entry
         )
 
@@ -160,7 +162,11 @@ def join(
     `members`: number, in the joint problem, of each micro-batch of each replica.
     `devices`: devices of one replica.
     """
-    tables = [np.array([*numbers, FREE], dtype=np.int64) for numbers in members]
+    slices = problems[0].slices
+    tables = [
+        np.append(units_of(np.array(numbers, dtype=np.int64), slices), FREE)
+        for numbers in members
+    ]
     return joined(
         [
             replace(

@@ -211,15 +211,20 @@ def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
-def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
-    """Return the plain pipeline of a split of the layers.
+def split_by(
+    instance: PipelineInstance, counts: IntArray, lightest: IntArray | None = None
+) -> PipelineInstance:
+    """Return the plain pipeline of a split of the layers, without layers.
 
     `instance`: a pipeline with layers.
     `counts`: int64[types, S], layers of each type and stage.
+    `lightest`: the same, for what is held, where that is another split.
     """
     layers = instance.layers
     assert layers is not None
     times, held, static = layers.amounts(counts)
+    if lightest is not None:
+        held = layers.amounts(lightest)[1]
     made = instance.times.model_copy(
         update={field: tuple(row) for field, row in times.items()}
     )
@@ -229,6 +234,23 @@ def split_by(instance: PipelineInstance, counts: IntArray) -> PipelineInstance:
             update={"activation": tuple(held), "static": tuple(static)}
         )
     return instance.model_copy(update={"times": made, "memory": memory, "layers": None})
+
+
+def least_of_stages(
+    layers: Layers, counts: IntArray, undecided: int
+) -> tuple[IntArray, IntArray]:
+    """Return what stages at least take: layers for their times, and for what they hold.
+
+    `counts`: int64[types, S], `undecided` in stages of which nothing is known.
+    Returns: twice int64[types, S]; an open stage has one layer of the fastest type, and
+        one of the lightest.
+    """
+    fastest, lightest = counts.copy(), counts.copy()
+    is_open = counts[0] == undecided
+    for table, amounts in ((fastest, layers.extra), (lightest, layers.held)):
+        table[:, is_open] = 0
+        table[amounts.index(min(amounts)), is_open] = 1
+    return fastest, lightest
 
 
 def times_of_layers(layers: Layers) -> list[Fraction]:

@@ -138,6 +138,9 @@ class FusedBlocks(StrictModel):
         """
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
+        if instance.layers is not None and self.ratio is None:
+            text = 'expected "ratio" beside "layers", on which times of blocks depend'
+            raise InputError(text, field="overlap.time")
         self._check_programs(instance)
         for name in ("time", "memory"):
             if isinstance(getattr(self, name), tuple):

@@ -17,7 +17,7 @@ from ppsolve.models.core.dag import CycleError, chain_edges
 from ppsolve.models.core.keys import OpKey
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError
+from ppsolve.models.documents.errors import DeadlockError, NotApplicableError
 from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_choices
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
@@ -57,6 +57,8 @@ def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
         waits for the filler.
     """
     problem = fillers.base
+    if step.problem.joined:
+        raise NotApplicableError("needs forwards and backwards by themselves")
     copies = _copies(problem, step.problem)
     chains, level = {}, Dag.of(step.problem).level
     for resource in step.problem.span_resources.tolist():

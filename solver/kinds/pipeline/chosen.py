@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
 from ppsolve.solver.board import WrongScheduleError
-from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.list_scheduling import PriorityRule, generate_parallel
 from ppsolve.solver.run.schedule_task import ScheduleTask, checked
 from ppsolve.solver.run.step import Step, Turn, in_sequence
 from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
-from ppsolve.solver.structure.implied import index_order
 
 
 class ChoiceTask(ScheduleTask):
@@ -87,24 +82,6 @@ def solve_jointly(turn: Turn) -> StopReason | None:
 def has_best_choice(turn: Turn) -> bool:
     """Apply where some choice has a schedule."""
     return has_time_to_search(turn) and turn.board.schedule is not None
-
-
-def valid_lists(
-    problem: Problem, rules: Iterable[PriorityRule]
-) -> Iterator[tuple[int, Schedule]]:
-    """Yield the list schedules of a choice that break no rule.
-
-    `problem`: the problem of the choice.
-    Yields: place of the rule, and its schedule; nothing of a rule that gets stuck.
-    """
-    edges = index_order(problem)
-    for place, rule in enumerate(rules):
-        try:
-            made = generate_parallel(problem, rule, edges)
-        except (MemoryDeadlockError, DeadlockError):
-            continue
-        if not check_schedule(problem, made):
-            yield place, made
 
 
 def search_orders(turn: Turn) -> StopReason | None:

@@ -162,6 +162,10 @@ class PipelineKind(Kind[PipelineInstance]):
         return with_program_files(data, folder)
 
     def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
+        part = part_of(request.instance)
+        return part.proposal(self._proposal_of_choice, heuristic, request)
+
+    def _proposal_of_choice(self, heuristic: Heuristic, request: Request) -> Proposal:
         proposal = super()._proposal(heuristic, request)
         if heuristic.is_own:
             return proposal

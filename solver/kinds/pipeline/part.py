@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ppsolve.models.core.problem import Problem
@@ -9,7 +10,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.inner import InnerInstances
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
 from ppsolve.solver.kinds.pipeline.task import PipelineTask
@@ -30,17 +31,26 @@ class OpenPart:
         """Whether a pipeline has the part."""
         return False
 
+    def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
+        """Whether what it is beside is none that its own task knows."""
+        return False
+
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any
     ) -> Problem:
         """Return the problem of the choice that a document claims, or of a first one."""
         return lower_pipeline(instance, exact=exact)
 
+    def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
+        """Return the claims of a document that are no choice."""
+        return []
+
     def violations(
         self, instance: PipelineInstance, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
         """Return the false claims of a document, apart from the starts of its schedule."""
-        return runtime_violations(instance, data, schedule)
+        wrong = self.false_choices(instance, data)
+        return wrong or runtime_violations(instance, data, schedule)
 
     def claims(
         self, instance: PipelineInstance, schedule: Schedule
@@ -57,6 +67,15 @@ class OpenPart:
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return why the part keeps a heuristic from being run, None if it does not."""
         return None
+
+    def proposal(
+        self,
+        propose: Callable[[Heuristic, Request], Proposal],
+        heuristic: Heuristic,
+        request: Request,
+    ) -> Proposal:
+        """Return what a heuristic proposes, which `propose` asks for one choice."""
+        return propose(heuristic, request)
 
     def inner(self, instance: PipelineInstance) -> InnerInstances | None:
         """Return the instances that are solved before the pipeline, None where there are none."""

@@ -143,22 +143,15 @@ def test_a_block_holds_what_its_ops_hold_and_more() -> None:
             "expected 2 entries",
         ),
         ({"objective": "device_span"}, "objective", 'expected "makespan"'),
-        ({"replicas": {"count": 3}}, "replicas", "expected no such replicas"),
+        (
+            {"replicas": {"count": 3}},
+            "overlap",
+            'expected no "overlap" beside "replicas"',
+        ),
         (
             {"collectives": {"forward": {"allreduce": 1}}},
             "collectives",
-            "expected no such collectives",
-        ),
-        (
-            {
-                "memory": {
-                    "capacity": 9,
-                    "activation": 2,
-                    "recompute": {"modes": [MODE]},
-                }
-            },
-            "memory.recompute",
-            "expected no such memory.recompute",
+            'expected no "collectives inside ops" beside "overlap"',
         ),
     ],
 )

@@ -133,7 +133,7 @@ REFUSED = [
         "memory.activation",
         "in layers, got both",
     ),
-    ({"placement": "bidirectional", "num_microbatches": 4}, "placement", "with layers"),
+    ({"placement": "bidirectional", "num_microbatches": 4}, "placement", "beside"),
 ]
 
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+import ppsolve
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.combinations import REFUSED
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.open.part import CombinedPart
 from ppsolve.solver.kinds.pipeline.parts import NOTHING_OPEN, PARTS, part_of
 
 BASE = {"num_devices": 2, "num_microbatches": 2}
@@ -49,11 +52,26 @@ def test_a_pipeline_without_parts_leaves_nothing_open() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_no_pipeline_has_two_parts_so_their_order_decides_nothing(
+def test_two_parts_are_one_task_or_the_list_says_why_not(
     first: str, second: str
 ) -> None:
-    with pytest.raises(InputError, match=r"expected (no|it in layers, got both)"):
-        pipeline(first, second)
+    refused = {frozenset(pair) for *pair, _ in REFUSED}
+    try:
+        instance = pipeline(first, second)
+    except InputError as error:
+        fields = {field for name in (first, second) for field in FIELDS[name]}
+        is_listed = any(pair <= fields for pair in refused)
+        assert is_listed or "it in layers, got both" in error.message
+        return
+    assert isinstance(part_of(instance), CombinedPart)
+    result = ppsolve.optimize(instance, time_limit=20)
+    assert result.status == "OPTIMAL"
+    assert ppsolve.check(instance, result) == []
+
+
+def test_few_pairs_are_refused_each_with_a_reason() -> None:
+    assert len(REFUSED) <= 8
+    assert all(why for *_, why in REFUSED)
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -113,7 +113,7 @@ def test_what_is_no_assignment_is_refused_by_field(replicas, field, words):
     ],
 )
 def test_two_way_pipes_and_collectives_have_no_replicas(changes):
-    with pytest.raises(InputError, match='no "replicas"'):
+    with pytest.raises(InputError, match='beside "replicas"'):
         pipeline(**changes)
 
 

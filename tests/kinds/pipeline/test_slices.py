@@ -305,15 +305,7 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
             {"slices": 7, "lengths": [6]},
             "slices: expected at most the 6 tokens of micro-batch 0",
         ),
-        ({"replicas": {"count": 1}}, 'slices: expected no "slices" with such replicas'),
-        (
-            {"placement": "bidirectional", "num_microbatches": 2},
-            'slices: expected no "slices" with such placement',
-        ),
-        (
-            {"memory": {"capacity": 2, "activation": 1, "recompute": RECOMPUTE}},
-            'slices: expected no "slices" with such memory',
-        ),
+        ({"overlap": {"ratio": 0.5}}, 'overlap: expected no "overlap" beside "slices"'),
         (
             {
                 "slices": None,

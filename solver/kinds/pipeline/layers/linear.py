@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -52,6 +52,19 @@ class SplitTimes:
     def ticks(self, counts: IntArray) -> IntArray:
         """Return the ticks of the ops of a split, int64[fields, S]."""
         return self.each @ counts + self.fixed
+
+
+def least_times(instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
+    """Return the times that layers at least keep their devices busy: in blocks they share them."""
+    times, blocks = SplitTimes.of(instance, scale), instance.overlap
+    if blocks is None or blocks.ratio is None:
+        return times
+    share = Fraction(blocks.ratio)
+    return replace(
+        times,
+        each=times.each * share.numerator // share.denominator,
+        fixed=times.fixed * share.numerator // share.denominator,
+    )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class LayerModel:
         instance: PipelineInstance,
         scale: TimeScale,
         in_flight: InFlight | None = None,
+        times: SplitTimes | None = None,
     ) -> None:
         layers = instance.layers
         assert layers is not None
@@ -54,7 +55,7 @@ class LayerModel:
         self.cp.add(sum(sum(row) for row in self.counts) == most)
         for stage in range(stages):
             self.cp.add(sum(row[stage] for row in self.counts) >= 1)
-        self.times = SplitTimes.of(instance, scale)
+        self.times = times or SplitTimes.of(instance, scale)
         self._add_times()
         for memory in memory_of_devices(instance, in_flight):
             own = [row[stage] for row in self.counts for stage in memory.stages]
@@ -91,7 +92,7 @@ class LayerModel:
         )
         for device in range(instance.num_devices):
             own = [stage for stage in stages if devices[stage] == device]
-            first, count = own[0], instance.num_microbatches
+            first, count = own[0], instance.num_units
             ready = sum(forward[:first]) + sum(there[:first])
             after = sum(backward[:first]) + sum(back[:first])
             work = count * sum(forward[s] + backward[s] for s in own)

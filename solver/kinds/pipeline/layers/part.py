@@ -35,6 +35,10 @@ class LayersPart(OpenPart):
         """Whether the pipeline has layers."""
         return instance.layers is not None
 
+    def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
+        """Whether layers are beside slices, steps or fillers."""
+        return instance.slices is not None or not instance.is_one_plain_step
+
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any
     ) -> Problem:
@@ -43,11 +47,15 @@ class LayersPart(OpenPart):
             instance, counts_of_document(instance, document)[0], exact=exact
         )
 
+    def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
+        """Return the claim of a split that is none."""
+        return layers_violations(instance, data)
+
     def violations(
         self, instance: PipelineInstance, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claim of a split that is none."""
-        return layers_violations(instance, data)
+        """Return the claim of a choice that is none; no runtime can be claimed."""
+        return self.false_choices(instance, data)
 
     def claims(
         self, instance: PipelineInstance, schedule: Schedule

@@ -27,11 +27,11 @@ from ppsolve.solver.heuristics.list_scheduling import (
     longest_tail,
 )
 from ppsolve.solver.kinds.pipeline.actions import action_strings
+from ppsolve.solver.kinds.pipeline.choice_lists import valid_lists
 from ppsolve.solver.kinds.pipeline.chosen import (
     ChoiceTask,
     has_best_choice,
     search_orders,
-    valid_lists,
 )
 from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes
 from ppsolve.solver.kinds.pipeline.layers.ordered import (

@@ -33,6 +33,10 @@ class ModesPart(OpenPart):
         """Whether the pipeline has memory modes."""
         return instance.memory is not None and instance.memory.has_modes
 
+    def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
+        """Whether open modes are beside slices, steps, fillers or collectives inside ops."""
+        return has_open_modes(instance) and not instance.has_whole_ops
+
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any
     ) -> Problem:
@@ -41,12 +45,9 @@ class ModesPart(OpenPart):
         choice = None if modes.given is not None else choice_of(modes, document)[0]
         return lower_pipeline(instance, exact=exact, choice=choice)
 
-    def violations(
-        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
-    ) -> list[Violation]:
-        """Return the claim of modes or of a runtime that is none."""
-        wrong = modes_violations(_modes(instance), data)
-        return wrong or super().violations(instance, data, schedule)
+    def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
+        """Return the claim of modes that are none."""
+        return modes_violations(_modes(instance), data)
 
     def claims(
         self, instance: PipelineInstance, schedule: Schedule

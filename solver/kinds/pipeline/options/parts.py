@@ -34,6 +34,10 @@ class FusedPart(OpenPart):
         """Whether the pipeline has blocks."""
         return instance.overlap is not None
 
+    def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
+        """Whether blocks are beside steps or fillers."""
+        return not instance.is_one_plain_step
+
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any
     ) -> Problem:
@@ -44,12 +48,9 @@ class FusedPart(OpenPart):
         blocks = fused_problem(instance, exact=exact)
         return blocks.problem(choice_of_pairs(blocks, document.get("fused") or []))
 
-    def violations(
-        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
-    ) -> list[Violation]:
-        """Return the false claims of programs of blocks, or of a runtime."""
-        wrong = program_violations(instance, data)
-        return wrong or super().violations(instance, data, schedule)
+    def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
+        """Return the false claims of programs of blocks."""
+        return program_violations(instance, data)
 
     def claims(
         self, instance: PipelineInstance, schedule: Schedule

@@ -27,17 +27,25 @@ class ReplicasPart(OpenPart):
         """Whether the pipeline has replicas."""
         return instance.replicas is not None
 
+    def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
+        """Whether replicas have slices."""
+        return instance.slices is not None
+
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any
     ) -> Problem:
         """Return the problem of the assignment that a document claims."""
         return lower_joint(instance, read_assignment(document, instance), exact=exact)
 
+    def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
+        """Return the claim of an assignment that is none."""
+        return assignment_violations(data, instance)
+
     def violations(
         self, instance: PipelineInstance, data: Any, schedule: Schedule | None
     ) -> list[Violation]:
-        """Return the claim of an assignment that is none."""
-        return assignment_violations(data, instance)
+        """Return the claim of a choice that is none; no runtime can be claimed."""
+        return self.false_choices(instance, data)
 
     def task(
         self, kind: Any, instance: PipelineInstance, *, exact: bool

@@ -126,8 +126,8 @@ def test_wrong_modes_are_refused_by_field(memory: Any, field: str, words: str) -
     assert words in str(error.value)
 
 
-def test_windows_replicas_and_all_reduces_are_refused() -> None:
-    """Windows are those of Megatron's schedules; modes go with plain pipelines."""
+def test_windows_of_other_placements_are_refused() -> None:
+    """Windows are those of Megatron's schedules."""
     wave = {
         **recomputing(decide="window"),
         "placement": "vshape",
@@ -135,16 +135,9 @@ def test_windows_replicas_and_all_reduces_are_refused() -> None:
     }
     wave["times"] = {"forward": 3, "backward": 5}
     wave["memory"]["recompute"]["modes"] = [{**FULL, "time": 3}]
-    inside = {**recomputing(), "collectives": {"forward": {"allreduce": 1}}}
-    many = {**recomputing(), "replicas": {"count": 1}}
-    for data, field in (
-        (wave, "placement"),
-        (inside, "collectives"),
-        (many, "replicas"),
-    ):
-        with pytest.raises(InputError) as error:
-            PipelineInstance.parse(data)
-        assert error.value.field == field
+    with pytest.raises(InputError) as error:
+        PipelineInstance.parse(wave)
+    assert error.value.field == "placement"
 
 
 def test_open_modes_are_not_lowered_without_a_choice() -> None:

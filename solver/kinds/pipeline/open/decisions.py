@@ -1,0 +1,316 @@
+"""What a pipeline leaves open beside orders, as finite variables: one class each."""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.kinds.pipeline.filler_devices import (
+    CHOSEN_DEVICES,
+    FillerDevices,
+    device_choices,
+)
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.joint import first_members
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, Layers
+from ppsolve.models.kinds.pipeline.modes import (
+    CHOSEN_MODES,
+    RELAXED,
+    MemoryModes,
+    modes_of,
+)
+from ppsolve.models.kinds.pipeline.replicas import Members, Replicas, fault
+
+UNDECIDED = -1
+"""Stands for a part of a choice that is open."""
+
+CHOSEN_REPLICAS = "replicas"
+"""Key of the replica of each micro-batch in the choices of a problem, int64[m]."""
+
+MOVES = 24
+"""Neighbours of a split that are drawn at a time."""
+
+
+class Decision(ABC):
+    """One thing that is open: an array, entries of which may be `UNDECIDED`."""
+
+    field: str
+    """Key of its array in the choices of a problem."""
+
+    open: IntArray
+    """The choice that leaves everything open."""
+
+    @abstractmethod
+    def branches(self, choice: IntArray) -> list[IntArray]:
+        """Return choices that decide one more thing in every way; none where all is decided."""
+
+    @abstractmethod
+    def corners(self) -> Iterator[IntArray]:
+        """Yield a few whole choices, the usual one first."""
+
+    @abstractmethod
+    def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
+        """Return whole choices near one."""
+
+    @abstractmethod
+    def allows(self, choice: IntArray) -> bool:
+        """Whether an array is a whole choice."""
+
+
+class ModesDecision(Decision):
+    """The mode of each stage and micro-batch, int64[S, m]."""
+
+    field = CHOSEN_MODES
+
+    def __init__(self, modes: MemoryModes) -> None:
+        self.modes, self.open = modes, modes.relaxed
+
+    @property
+    def _has_variants(self) -> bool:
+        return self.modes.decide in {"all", "window"}
+
+    def branches(self, choice: IntArray) -> list[IntArray]:
+        """Return a choice for each mode of the first open stage, or stage and micro-batch."""
+        cells = np.argwhere(choice == RELAXED)
+        if not len(cells):
+            return []
+        if self._has_variants:
+            return list(self.modes.variants())
+        stage, microbatch = cells[np.lexsort((cells[:, 0], cells[:, 1]))][0]
+        columns = slice(None) if self.modes.decide == "stage" else microbatch
+        branches = []
+        for mode in range(len(self.modes.names)):
+            branch = choice.copy()
+            branch[stage, columns] = mode
+            branches.append(branch)
+        return branches
+
+    def corners(self) -> Iterator[IntArray]:
+        """Yield one mode everywhere."""
+        for mode in range(len(self.modes.names)):
+            yield self.modes.of_stages([mode] * self.modes.shape[0])
+
+    def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
+        """Return choices with another mode of one stage, or of some of its micro-batches."""
+        if self._has_variants:
+            return list(self.modes.variants())
+        stages, microbatches = self.modes.shape
+        rows = [np.ones(microbatches, dtype=np.bool_)]
+        if self.modes.decide == "microbatch":
+            index = np.arange(microbatches)
+            rows += [index == draw.randrange(microbatches), index % 2 == 1]
+        near = []
+        for stage in range(stages):
+            for mode in range(len(self.modes.names)):
+                for row in rows:
+                    near.append(choice.copy())
+                    near[-1][stage, row] = mode
+        return near
+
+    def allows(self, choice: IntArray) -> bool:
+        """Whether those who decide may make the choice."""
+        return choice.shape == self.modes.shape and self.modes.allows(choice)
+
+
+class LayersDecision(Decision):
+    """The layers of each type and stage, int64[types, S]."""
+
+    field = CHOSEN_LAYERS
+
+    def __init__(self, layers: Layers, stages: int) -> None:
+        self.layers, self.stages = layers, stages
+        self.open = np.full((len(layers.names), stages), UNDECIDED, dtype=np.int64)
+
+    def branches(self, choice: IntArray) -> list[IntArray]:
+        """Return a choice for all layers of the first open stage."""
+        open_stages = np.flatnonzero(choice[0] == UNDECIDED)
+        if not len(open_stages):
+            return []
+        stage, later = open_stages[0], len(open_stages) - 1
+        left = self.layers.body.count - int(choice[choice != UNDECIDED].sum())
+        numbers = [left] if not later else range(1, left - later + 1)
+        branches = []
+        for number in numbers:
+            types = range(len(self.layers.names))
+            for members in combinations_with_replacement(types, number):
+                branch = choice.copy()
+                branch[:, stage] = np.bincount(members, minlength=len(types))
+                branches.append(branch)
+        return branches
+
+    def corners(self) -> Iterator[IntArray]:
+        """Yield even splits with one type of layers."""
+        even = self.layers.evenly(self.stages)
+        for number in range(len(self.layers.names)):
+            yield np.roll(even, number, axis=0)
+
+    def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
+        """Return splits in which a layer is elsewhere or of another type."""
+        types, near = len(self.layers.names), []
+        for _ in range(MOVES):
+            source, target = draw.randrange(self.stages), draw.randrange(self.stages)
+            moved = choice.copy()
+            moved[draw.choice(np.flatnonzero(choice[:, source]).tolist()), source] -= 1
+            moved[draw.randrange(types), target] += 1
+            if moved.sum(axis=0).min() >= 1:
+                near.append(moved)
+        return near
+
+    def allows(self, choice: IntArray) -> bool:
+        """Whether each stage has a layer, and all are there."""
+        is_split = choice.shape == self.open.shape and (choice >= 0).all()
+        total = choice.sum() == self.layers.body.count
+        return bool(is_split and total and choice.sum(axis=0).min() >= 1)
+
+
+class DevicesDecision(Decision):
+    """The device of each filler that has a choice, int64[fillers], by place in its list."""
+
+    field = CHOSEN_DEVICES
+
+    def __init__(self, problem: FillerDevices) -> None:
+        self.ops = sorted(problem.covering)
+        counts = [len(problem.covering[op]) + 1 for op in self.ops]
+        self.counts = np.array(counts, dtype=np.int64)
+        self.open = np.full(len(self.ops), UNDECIDED, dtype=np.int64)
+
+    def options(self, problem: FillerDevices, choice: IntArray) -> IntArray:
+        """Return the numbers of the options of a choice; open fillers take none."""
+        pairs = zip(self.ops, choice.tolist(), strict=True)
+        numbers = [problem.covering[op][place - 1] for op, place in pairs if place > 0]
+        return np.array(sorted(numbers), dtype=np.int64)
+
+    def places(self, problem: FillerDevices, numbers: IntArray) -> IntArray:
+        """Return the choice of some options."""
+        chosen = set(numbers.tolist())
+        places = [
+            next((n + 1 for n, o in enumerate(problem.covering[op]) if o in chosen), 0)
+            for op in self.ops
+        ]
+        return np.array(places, dtype=np.int64)
+
+    def branches(self, choice: IntArray) -> list[IntArray]:
+        """Return a choice for each device of the first open filler."""
+        undecided = np.flatnonzero(choice == UNDECIDED)
+        return self._elsewhere(choice, undecided[0]) if len(undecided) else []
+
+    def _elsewhere(self, choice: IntArray, filler: int) -> list[IntArray]:
+        branches = []
+        for place in range(self.counts[filler]):
+            branches.append(choice.copy())
+            branches[-1][filler] = place
+        return branches
+
+    def corners(self) -> Iterator[IntArray]:
+        """Yield the first device of each."""
+        yield np.zeros_like(self.open)
+
+    def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
+        """Return choices with another device of one filler."""
+        return [
+            near
+            for filler in range(len(self.ops))
+            for near in self._elsewhere(choice, filler)
+        ]
+
+    def allows(self, choice: IntArray) -> bool:
+        """Whether each filler is on one of its devices."""
+        is_there = choice.shape == self.open.shape and (choice >= 0).all()
+        return bool(is_there and (choice < self.counts).all())
+
+
+class ReplicasDecision(Decision):
+    """The replica of each micro-batch, int64[m]."""
+
+    field = CHOSEN_REPLICAS
+
+    def __init__(self, instance: PipelineInstance, replicas: Replicas) -> None:
+        self.replicas = replicas
+        self.first = replicas_of_members(first_members(instance))
+        self.open = np.full(instance.num_microbatches, UNDECIDED, dtype=np.int64)
+
+    def members(self, choice: IntArray) -> Members:
+        """Return the micro-batches of each replica."""
+        count = self.replicas.count
+        return tuple(tuple(np.flatnonzero(choice == n).tolist()) for n in range(count))
+
+    def branches(self, choice: IntArray) -> list[IntArray]:
+        """Return a choice for each replica of the first open micro-batch.
+
+        Replicas are alike: they are numbered by their first micro-batches.
+        """
+        undecided = np.flatnonzero(choice == UNDECIDED)
+        if not len(undecided):
+            return []
+        branches = []
+        for replica in range(min(int(choice.max()) + 2, self.replicas.count)):
+            branch = choice.copy()
+            branch[undecided[0]] = replica
+            if len(undecided) > 1 or self.allows(branch):
+                branches.append(branch)
+        return branches
+
+    def corners(self) -> Iterator[IntArray]:
+        """Yield the first assignment."""
+        yield self.first
+
+    def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
+        """Return assignments in which one micro-batch is elsewhere, or two are exchanged."""
+        count, near = len(choice), []
+        for _ in range(MOVES):
+            a, b = draw.randrange(count), draw.randrange(count)
+            moved = choice.copy()
+            if draw.random() < 0.5:
+                moved[[a, b]] = moved[[b, a]]
+            else:
+                moved[a] = draw.randrange(self.replicas.count)
+            if self.allows(moved):
+                near.append(moved)
+        return near
+
+    def allows(self, choice: IntArray) -> bool:
+        """Whether the replicas may have these micro-batches."""
+        if choice.shape != self.open.shape or (choice < 0).any():
+            return False
+        return fault(self.replicas, self.members(choice), len(choice)) is None
+
+
+def replicas_of_members(members: Members) -> IntArray:
+    """Return the replica of each micro-batch, int64[m]."""
+    choice = np.zeros(sum(map(len, members)), dtype=np.int64)
+    for replica, microbatches in enumerate(members):
+        choice[list(microbatches)] = replica
+    return choice
+
+
+def decisions_of(instance: PipelineInstance, base: Problem) -> tuple[Decision, ...]:
+    """Return what a pipeline leaves open beside orders and blocks.
+
+    `base`: a problem of the pipeline.
+    """
+    decisions: list[Decision] = []
+    if instance.layers is not None:
+        decisions.append(LayersDecision(instance.layers, instance.num_stages))
+    if instance.replicas is not None and instance.replicas.is_free:
+        decisions.append(ReplicasDecision(instance, instance.replicas))
+    modes = modes_of(instance)
+    if modes is not None and modes.given is None:
+        decisions.append(ModesDecision(modes))
+    if instance.has_device_choice:
+        decisions.append(DevicesDecision(device_choices(instance, base)))
+    return tuple(decisions)
+
+
+def number_of_choices(instance: PipelineInstance) -> float:
+    """Return about how many splits of layers there are, 1 without layers."""
+    layers = instance.layers
+    if layers is None:
+        return 1
+    stages, types, count = instance.num_stages, len(layers.names), layers.body.count
+    return math.comb(count + stages * (types - 1) - 1, stages * types - 1)

@@ -1,0 +1,167 @@
+"""Branch and bound over choices: a node is a plain problem, in which what is open is relaxed."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from ppsolve.models.core.options import OpenProblem
+from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.result import StopReason
+from ppsolve.solver.board import Board
+from ppsolve.solver.bounds.registry import quick_bounds
+from ppsolve.solver.bounds.relaxations import Relaxations
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.question import (
+    EXACT,
+    VARIANTS,
+    ExactAnswer,
+    Question,
+    SearchLimits,
+)
+from ppsolve.solver.exact.windows import latest_end
+from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE
+from ppsolve.solver.kinds.pipeline.open.space import Choices, PipelineSpace, is_decided
+from ppsolve.solver.structure.holds import MemoryInfeasible
+from ppsolve.solver.structure.implied import ImpliedOrder
+
+
+@dataclass(order=True)
+class _Branch:
+    bound: int
+    depth: int  # below 0: of nodes with one bound those in which more is decided come first
+    number: int
+    choices: Choices = field(compare=False)
+    units: float = field(compare=False, default=0.0)  # of its last question
+    problem: Problem | None = field(compare=False, default=None)
+
+
+class ChoiceTree:
+    """Choices that are not proved away, the least bound first.
+
+    `board`: where schedules and the least bound of all open choices are reported.
+    `limits`: limits of the whole search.
+    `question_units`: deterministic time of the first question about choices.
+    """
+
+    def __init__(
+        self,
+        space: PipelineSpace,
+        board: Board,
+        limits: SearchLimits,
+        question_units: float,
+    ) -> None:
+        self._space, self._board, self._limits = space, board, limits
+        self._question_units = question_units
+        self._numbers = count()
+        self._open: list[_Branch] = []
+        self.spent = 0.0
+
+    def run(self, clock: Clock) -> StopReason | None:
+        """Branch and ask until all choices are proved away or the clock is over."""
+        heapq.heappush(self._open, _Branch(0, 0, next(self._numbers), self._space.open))
+        while self._open and not self._is_over(clock):
+            self._work_on(heapq.heappop(self._open), clock)
+            self._raise_bound()
+        if not self._open and self._board.value is None:
+            self._board.is_refuted = True
+            return StopReason.INFEASIBLE
+        return None
+
+    def _is_over(self, clock: Clock) -> bool:
+        units = self._limits.deterministic
+        is_spent = units is not None and self.spent >= units
+        return clock.is_over or is_spent or self._board.is_good_enough
+
+    @property
+    def _upper(self) -> int:
+        value = self._board.value
+        return INFEASIBLE if value is None else value
+
+    def _raise_bound(self) -> None:
+        while self._open and self._open[0].bound >= self._upper:
+            heapq.heappop(self._open)
+        bound = self._open[0].bound if self._open else self._upper
+        if bound < INFEASIBLE:
+            self._board.raise_bound(bound, VARIANTS)
+
+    def _work_on(self, node: _Branch, clock: Clock) -> None:
+        """Branch on choices that are open; ask whether decided ones have a better schedule."""
+        if is_decided(node.choices):
+            self._ask(node, clock)
+            return
+        children = []
+        for choices in self._space.branches(node.choices):
+            if clock.is_over:
+                heapq.heappush(self._open, node)
+                return
+            problem = self._space.relaxed(choices)
+            bound = max(node.bound, self._bound(problem))
+            if bound < min(self._upper, INFEASIBLE):
+                number = next(self._numbers)
+                children.append(_Branch(bound, node.depth - 1, number, choices))
+        for child in children:
+            heapq.heappush(self._open, child)
+
+    def _bound(self, problem: Problem) -> int:
+        """Return the best analytic bound of a problem, `INFEASIBLE` where memory is too small."""
+        try:
+            implied = ImpliedOrder(problem)
+            _ = implied.full
+            best = 0
+            for bound in quick_bounds(Relaxations(implied)):
+                best = max(best, bound.value)
+                if best >= self._upper:
+                    break
+            return best
+        except MemoryInfeasible:
+            return INFEASIBLE
+
+    def _ask(self, node: _Branch, clock: Clock) -> None:
+        node.units = 2 * node.units or self._question_units
+        limits = replace(
+            self._limits,
+            seconds=clock.left if clock.is_limited else None,
+            deterministic=node.units,
+        )
+        problem = self._space.problem(node.choices)
+        blocks = self._space.blocks(problem)
+        upper = None if self._board.value is None else self._board.value - 1
+        try:
+            if blocks is None:
+                answer = _plain_answer(problem, node.bound, upper, limits)
+            else:
+                answer = _answer_with_blocks(blocks, node.bound, upper, limits)
+        except MemoryInfeasible:
+            return
+        self.spent += answer.deterministic_time
+        if answer.infeasible:
+            return
+        if answer.schedule is not None and answer.memory_is_exact:
+            self._board.propose(answer.schedule, EXACT)
+        if answer.bound is not None:
+            node.bound = max(node.bound, answer.bound)
+        if node.bound < self._upper:
+            heapq.heappush(self._open, node)
+
+
+def _plain_answer(
+    problem: Problem, lower: int, upper: int | None, limits: SearchLimits
+) -> ExactAnswer:
+    from ppsolve.solver.exact.search import solve
+
+    return solve(ImpliedOrder(problem), Question(lower, upper=upper), limits)
+
+
+def _answer_with_blocks(
+    blocks: OpenProblem, lower: int, upper: int | None, limits: SearchLimits
+) -> ExactAnswer:
+    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
+    from ppsolve.solver.kinds.pipeline.options.joint_model import OptionsModel
+
+    if upper is None:
+        upper = latest_end(replace(blocks.base, duration=blocks.slowest))
+    model = OptionsModel(blocks, lower, upper)
+    incumbent = SharedIncumbent(model)
+    return CpsatSearch(model, incumbent, limits, limits.start()).execute()
