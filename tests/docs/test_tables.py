@@ -42,8 +42,7 @@ def is_table(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
 def test_every_table_of_steps_is_a_row_of_the_page() -> None:
     found = dict(tables())
     assert {
-        "MODE_STEPS",
-        "FILLER_STEPS",
+        "CHOICE_STEPS",
         "PIPELINE_STEPS",
         "ContendedTask",
     } <= found.keys()

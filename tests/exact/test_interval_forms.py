@@ -14,8 +14,8 @@ import pytest
 from ortools.sat.python import cp_model
 
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.solver.kinds.pipeline.chosen import ChoiceTask
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 
 BLOCKS = {"overlap": {"time": 4}}
 

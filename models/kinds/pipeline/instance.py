@@ -361,9 +361,11 @@ class PipelineInstance(Instance):
 
     @property
     def has_whole_ops(self) -> bool:
-        """Whether micro-batches and ops run as a whole, in one step, without fillers."""
+        """Whether micro-batches and ops run whole, in one step of one replica, without fillers."""
+        if self.slices is not None or self.replicas is not None:
+            return False
         inside = self.collectives is not None and bool(self.collectives.by_kind())
-        return self.slices is None and self.is_one_plain_step and not inside
+        return self.is_one_plain_step and not inside
 
     @property
     def has_device_choice(self) -> bool:

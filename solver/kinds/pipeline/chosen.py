@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.generic import GENERIC
@@ -16,45 +14,15 @@ from ppsolve.solver.run.step import Step, Turn, in_sequence
 from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
 
 
-class ChoiceTask(ScheduleTask):
-    """A pipeline that leaves more open than orders.
+def answered_jointly(
+    task: Any, claimed: int | None, limits: SearchLimits
+) -> ExactAnswer:
+    """Search for a schedule of any choice below a bound with the one model of all."""
+    from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
 
-    Every choice has a problem of its own; `problem` is a relaxed one, whose bounds hold for all.
-    """
-
-    def joint_model(self, lower: int, upper: int | None) -> Any:
-        """Return one model of CP-SAT of all choices and orders.
-
-        `lower`, `upper`: smallest and largest makespan to look for, in ticks; without
-            `upper` whatever there is.
-        """
-        raise NotImplementedError
-
-    def problem_of(self, given: Any) -> Problem:
-        """Return the problem of the choice of a document, or of a `Schedule`."""
-        if isinstance(given, Schedule):
-            given = self.kind.claims_of(self.instance, given)
-        return self.kind.problem_of(self.instance, exact=False, document=given)
-
-    @property
-    def obstacle_to_joint(self) -> str | None:
-        """Why choices and orders have no joint model, None where they have one."""
-        return None
-
-    def search_below(
-        self, analytic: int, claimed: int | None, limits: SearchLimits
-    ) -> ExactAnswer:
-        """Search for a schedule of any choice below a bound, see `ScheduleTask.search_below`."""
-        if self.obstacle_to_joint is not None:
-            # A schedule of the relaxed problem is none of a choice.
-            return replace(
-                super().search_below(analytic, claimed, limits), schedule=None
-            )
-        from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
-
-        model = self.joint_model(0, None if claimed is None else claimed - 1)
-        found, limits = SharedIncumbent(model), replace(limits, gap=1.0)
-        return checked(CpsatSearch(model, found, limits, limits.start()).execute())
+    model = task.joint_model(0, None if claimed is None else claimed - 1)
+    incumbent, limits = SharedIncumbent(model), replace(limits, gap=1.0)
+    return checked(CpsatSearch(model, incumbent, limits, limits.start()).execute())
 
 
 def solve_jointly(turn: Turn) -> StopReason | None:

@@ -8,8 +8,8 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
-from ppsolve.solver.kinds.pipeline.chosen import ChoiceTask
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 
 
 def _ask(task: ChoiceTask, upper: int | None) -> ExactAnswer:

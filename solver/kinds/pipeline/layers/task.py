@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Objective
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
@@ -29,7 +29,6 @@ from ppsolve.solver.heuristics.list_scheduling import (
 from ppsolve.solver.kinds.pipeline.actions import action_strings
 from ppsolve.solver.kinds.pipeline.choice_lists import valid_lists
 from ppsolve.solver.kinds.pipeline.chosen import (
-    ChoiceTask,
     has_best_choice,
     search_orders,
 )
@@ -42,7 +41,7 @@ from ppsolve.solver.kinds.pipeline.layers.ordered import (
 )
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
-from ppsolve.solver.run.schedule_task import search_below
+from ppsolve.solver.run.schedule_task import ScheduleTask, search_below
 from ppsolve.solver.run.step import Step, Steps, Turn
 from ppsolve.solver.run.steps import (
     BOUNDS,
@@ -151,7 +150,7 @@ LAYER_STEPS: tuple[Step | Steps, ...] = (
 """The steps of a pipeline whose layers are shared out."""
 
 
-class LayersTask(ChoiceTask):
+class LayersTask(ScheduleTask):
     """A pipeline whose layers are shared out.
 
     Every split has a problem of its own; `problem` is that of an even one.
@@ -190,6 +189,12 @@ class LayersTask(ChoiceTask):
             )
         self.balanced = answer.counts
         self.board.raise_bound(answer.bound, LAYERS)
+
+    def problem_of(self, given: Any) -> Problem:
+        """Return the problem of the split of a document, or of a `Schedule`."""
+        if isinstance(given, Schedule):
+            given = self.kind.claims_of(self.instance, given)
+        return self.kind.problem_of(self.instance, exact=False, document=given)
 
     def listed(self, counts: IntArray) -> Schedule | None:
         """Return the best of a few list schedules of a split, None where all get stuck."""

@@ -19,7 +19,7 @@ from ppsolve.models.kinds.pipeline.modes import (
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
-from ppsolve.solver.kinds.pipeline.modes.task import ModesTask
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -65,8 +65,7 @@ class ModesPart(OpenPart):
         modes = _modes(instance)
         if modes.given is not None:
             return super().task(kind, instance, exact=exact)
-        relaxed = lower_pipeline(instance, exact=exact, choice=modes.relaxed)
-        return ModesTask(kind, instance, modes, relaxed)
+        return ChoiceTask(kind, instance, exact=exact)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that a heuristic does not choose modes that are open."""

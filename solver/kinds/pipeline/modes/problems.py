@@ -7,21 +7,11 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, scale_of
 from ppsolve.models.kinds.pipeline.modes import MemoryModes
-from ppsolve.solver.bounds.registry import quick_bounds
-from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.kinds.pipeline.choice_lists import ChoiceLists
-from ppsolve.solver.structure.holds import MemoryInfeasible
-from ppsolve.solver.structure.implied import ImpliedOrder
-
-INFEASIBLE = 2**62
-"""Stands for the bound of a choice that memory makes impossible, in ticks."""
 
 
 class ModeProblems:
-    """Problems of all choices, with one tick.
-
-    `modes`: the modes of a pipeline.
-    """
+    """Problems of all choices, with one tick."""
 
     def __init__(self, modes: MemoryModes, scale: TimeScale | None = None) -> None:
         self.modes = modes
@@ -32,24 +22,6 @@ class ModeProblems:
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice, int64[S, m], which may be `RELAXED` in places."""
         return lower_pipeline(self.instance, scale=self.scale, choice=choice)
-
-    def bound(self, implied: ImpliedOrder, enough: int = INFEASIBLE) -> int:
-        """Return the best analytic bound of a choice.
-
-        `implied`: the problem of the choice.
-        `enough`: ticks; no rule is begun once one has proved as much.
-        Returns: ticks; `INFEASIBLE` where memory holds too little.
-        """
-        try:
-            _ = implied.full
-            best = 0
-            for found in quick_bounds(Relaxations(implied)):
-                best = max(best, found.value)
-                if best >= enough:
-                    break
-            return best
-        except MemoryInfeasible:
-            return INFEASIBLE
 
     def schedule(self, choice: IntArray) -> Schedule | None:
         """Return the best of a few list schedules of a choice, None where all get stuck."""

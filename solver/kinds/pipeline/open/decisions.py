@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import combinations_with_replacement
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from ppsolve.models.kinds.pipeline.modes import (
     modes_of,
 )
 from ppsolve.models.kinds.pipeline.replicas import Members, Replicas, fault
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.run.params import ModesParams
 
 UNDECIDED = -1
 """Stands for a part of a choice that is open."""
@@ -37,6 +39,13 @@ MOVES = 24
 """Neighbours of a split that are drawn at a time."""
 
 
+KICK = 3
+"""Steps of a kick."""
+
+Bound = Callable[[IntArray], int]
+"""Returns a bound in ticks of a choice in part."""
+
+
 class Decision(ABC):
     """One thing that is open: an array, entries of which may be `UNDECIDED`."""
 
@@ -46,49 +55,155 @@ class Decision(ABC):
     open: IntArray
     """The choice that leaves everything open."""
 
+    def prepare(
+        self, bound: Bound, clock: Clock, upper: int, params: ModesParams
+    ) -> int:
+        """Rule out parts of choices by bounds, before branches are asked for.
+
+        `bound`: returns a bound of a choice in part while all else is open.
+        `upper`: ticks; what is bounded by as much is ruled out.
+        Returns: a bound of all choices in ticks.
+        """
+        return 0
+
+    def open_parts(self, choice: IntArray) -> int:
+        """Return how many branchings are left until all is decided."""
+        return int(np.count_nonzero(choice == UNDECIDED))
+
     @abstractmethod
     def branches(self, choice: IntArray) -> list[IntArray]:
-        """Return choices that decide one more thing in every way; none where all is decided."""
+        """Return choices that decide one more thing in every way.
+
+        There are none where all is decided, or is not decided by branching.
+        """
 
     @abstractmethod
     def corners(self) -> Iterator[IntArray]:
         """Yield a few whole choices, the usual one first."""
 
+    def starts(self) -> Iterator[IntArray]:
+        """Yield whole choices from which a local search begins."""
+        return self.corners()
+
     @abstractmethod
     def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
         """Return whole choices near one."""
+
+    def kicked(self, choice: IntArray, draw: random.Random) -> IntArray:
+        """Return a whole choice a few steps from one."""
+        for _ in range(KICK):
+            near = self.neighbours(choice, draw)
+            choice = draw.choice(near) if near else choice
+        return choice
 
     @abstractmethod
     def allows(self, choice: IntArray) -> bool:
         """Whether an array is a whole choice."""
 
 
+@dataclass
+class StageGroup:
+    """Stages that are decided together, and the modes that they may still have."""
+
+    stages: list[int]
+    modes: list[tuple[int, ...]]
+    least: int = 0  # the least bound of these modes where all else is open, in ticks
+
+    def apply(self, choice: IntArray, modes: tuple[int, ...]) -> IntArray:
+        """Return a choice, int64[S, m], in which the stages have these modes."""
+        branch = choice.copy()
+        branch[self.stages] = np.array(modes)[:, None]
+        return branch
+
+
 class ModesDecision(Decision):
-    """The mode of each stage and micro-batch, int64[S, m]."""
+    """The mode of each stage and micro-batch, int64[S, m].
+
+    `has_cells`: whether single micro-batches are branched on where they decide.
+    """
 
     field = CHOSEN_MODES
 
-    def __init__(self, modes: MemoryModes) -> None:
-        self.modes, self.open = modes, modes.relaxed
+    def __init__(self, modes: MemoryModes, *, has_cells: bool) -> None:
+        self.modes, self.open, self._has_cells = modes, modes.relaxed, has_cells
+        self._groups: list[StageGroup] | None = None
 
     @property
     def _has_variants(self) -> bool:
         return self.modes.decide in {"all", "window"}
 
+    def prepare(
+        self, bound: Bound, clock: Clock, upper: int, params: ModesParams
+    ) -> int:
+        """Group the stages of each device, with the modes that no bound rules out.
+
+        The group whose best mode is the worst comes first: there the bound grows the most.
+        """
+        if self.modes.decide != "stage":
+            return 0
+        share, groups = (
+            clock.share(params.grouping_share),
+            self._stage_groups(params.grouped_modes),
+        )
+        for group in groups:
+            if share.is_over:
+                break
+            self._rule_out(group, bound, share, upper)
+        self._groups = sorted(groups, key=lambda group: -group.least)
+        return max((group.least for group in groups), default=0)
+
+    def _stage_groups(self, most: int) -> list[StageGroup]:
+        instance, modes = self.modes.instance, range(len(self.modes.names))
+        devices: dict[tuple[int, ...], list[int]] = {}
+        for stage, row in enumerate(instance.device_grid):
+            devices.setdefault(tuple(np.unique(row).tolist()), []).append(stage)
+        groups = []
+        for stages in devices.values():
+            together = len(modes) ** len(stages) <= most
+            for members in [stages] if together else [[stage] for stage in stages]:
+                pairs = product(modes, repeat=len(members))
+                groups.append(StageGroup(members, list(pairs)))
+        return groups
+
+    def _rule_out(
+        self, group: StageGroup, bound: Bound, clock: Clock, upper: int
+    ) -> None:
+        """Leave the modes of a group that are not bounded by as much as `upper`."""
+        modes, bounds = [], []
+        for number, candidate in enumerate(group.modes):
+            if clock.is_over:
+                modes += group.modes[number:]
+                bounds.append(0)
+                break
+            value = bound(group.apply(self.open, candidate))
+            if value < upper:
+                modes.append(candidate)
+                bounds.append(value)
+        group.modes, group.least = modes, min(bounds, default=upper)
+
+    def open_parts(self, choice: IntArray) -> int:
+        """Return the open groups, or else the open cells."""
+        if self._groups is None:
+            return super().open_parts(choice)
+        return sum(choice[group.stages[0], 0] < 0 for group in self._groups)
+
     def branches(self, choice: IntArray) -> list[IntArray]:
-        """Return a choice for each mode of the first open stage, or stage and micro-batch."""
+        """Return a choice for the modes of the first open group, or stage and micro-batch."""
         cells = np.argwhere(choice == RELAXED)
         if not len(cells):
             return []
         if self._has_variants:
             return list(self.modes.variants())
+        if self._groups is not None:
+            group = next(g for g in self._groups if choice[g.stages[0], 0] < 0)
+            return [group.apply(choice, modes) for modes in group.modes]
+        if not self._has_cells:
+            return []
         stage, microbatch = cells[np.lexsort((cells[:, 0], cells[:, 1]))][0]
-        columns = slice(None) if self.modes.decide == "stage" else microbatch
         branches = []
         for mode in range(len(self.modes.names)):
-            branch = choice.copy()
-            branch[stage, columns] = mode
-            branches.append(branch)
+            branches.append(choice.copy())
+            branches[-1][stage, microbatch] = mode
         return branches
 
     def corners(self) -> Iterator[IntArray]:
@@ -96,22 +211,46 @@ class ModesDecision(Decision):
         for mode in range(len(self.modes.names)):
             yield self.modes.of_stages([mode] * self.modes.shape[0])
 
+    def starts(self) -> Iterator[IntArray]:
+        """Yield one mode everywhere, then on the first stages only."""
+        if self._has_variants:
+            yield from self.modes.variants()
+            return
+        yield from self.corners()
+        stages = range(self.modes.shape[0])
+        for mode in range(1, len(self.modes.names)):
+            for count in stages[1:]:
+                yield self.modes.of_stages([mode if s < count else 0 for s in stages])
+
     def neighbours(self, choice: IntArray, draw: random.Random) -> list[IntArray]:
         """Return choices with another mode of one stage, or of some of its micro-batches."""
         if self._has_variants:
             return list(self.modes.variants())
         stages, microbatches = self.modes.shape
-        rows = [np.ones(microbatches, dtype=np.bool_)]
-        if self.modes.decide == "microbatch":
-            index = np.arange(microbatches)
-            rows += [index == draw.randrange(microbatches), index % 2 == 1]
+        is_free, k = self.modes.decide == "microbatch", np.arange(microbatches)
+        rows = [k >= 0]
+        if is_free:
+            rows += [
+                k % period >= kept for period in (2, 3, 4) for kept in range(1, period)
+            ]
+            rows += [k >= microbatches // 4, k >= microbatches // 2]
         near = []
         for stage in range(stages):
             for mode in range(len(self.modes.names)):
-                for row in rows:
+                alone = [k == draw.randrange(microbatches)] if is_free else []
+                for row in [*rows, *alone]:
                     near.append(choice.copy())
                     near[-1][stage, row] = mode
         return near
+
+    def kicked(self, choice: IntArray, draw: random.Random) -> IntArray:
+        """Return a choice with other modes of two stages."""
+        if self._has_variants:
+            return draw.choice(list(self.modes.variants()))
+        stages, moved = self.modes.shape[0], choice.copy()
+        for stage in draw.sample(range(stages), min(stages, 2)):
+            moved[stage] = draw.randrange(len(self.modes.names))
+        return moved
 
     def allows(self, choice: IntArray) -> bool:
         """Whether those who decide may make the choice."""
@@ -301,16 +440,9 @@ def decisions_of(instance: PipelineInstance, base: Problem) -> tuple[Decision, .
         decisions.append(ReplicasDecision(instance, instance.replicas))
     modes = modes_of(instance)
     if modes is not None and modes.given is None:
-        decisions.append(ModesDecision(modes))
+        is_alone = not decisions and instance.overlap is None
+        is_alone &= instance.has_whole_ops and not instance.has_device_choice
+        decisions.append(ModesDecision(modes, has_cells=not is_alone))
     if instance.has_device_choice:
         decisions.append(DevicesDecision(device_choices(instance, base)))
     return tuple(decisions)
-
-
-def number_of_choices(instance: PipelineInstance) -> float:
-    """Return about how many splits of layers there are, 1 without layers."""
-    layers = instance.layers
-    if layers is None:
-        return 1
-    stages, types, count = instance.num_stages, len(layers.names), layers.body.count
-    return math.comb(count + stages * (types - 1) - 1, stages * types - 1)

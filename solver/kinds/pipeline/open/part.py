@@ -29,7 +29,7 @@ from ppsolve.solver.kinds.pipeline.open.decisions import (
     replicas_of_members,
 )
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace
-from ppsolve.solver.kinds.pipeline.open.task import CombinedTask
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
@@ -81,7 +81,7 @@ class CombinedPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing all."""
-        return CombinedTask(kind, instance, exact=exact)
+        return ChoiceTask(kind, instance, exact=exact)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that searches are left out: the orders of the best choices come later."""

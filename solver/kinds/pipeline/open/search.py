@@ -15,8 +15,9 @@ from ppsolve.solver.kinds.pipeline.open.space import Choices, PipelineSpace
 CHOICES = "choices"
 """Name of the search in reports."""
 
-PATIENCE, KICK, TRIES = 300, 3, 20
-"""Choices without a better one after which it ends, moves of a kick, and kicks that are tried."""
+PATIENCE, ROUNDS, TRIES = 100, 10, 20
+"""Choices without a better one after which it ends, the same in neighbourhoods of the best one, and
+kicks that are tried."""
 
 
 class ChoiceSearch:
@@ -32,7 +33,7 @@ class ChoiceSearch:
         self.space, self._board, self._left = space, board, steps
         self._random, self._lists = random.Random(seed), ChoiceLists()
         self._rated: set[bytes] = set()
-        self._since = 0
+        self._since, self._patience = 0, PATIENCE
         self.best: tuple[int, Choices] | None = None
 
     def run(self, clock: Clock) -> None:
@@ -40,9 +41,12 @@ class ChoiceSearch:
         known = self._board.schedule
         if known is not None:
             self._try(self.space.chosen(known), clock)
-        for corner in self.space.corners():
-            self._try(corner, clock)
+        for start in self.space.starts():
+            self._try(start, clock)
         current = self.best
+        if current is not None:
+            near = sum(1 for _ in self._neighbours(current[1]))
+            self._patience = max(PATIENCE, ROUNDS * near)
         while current is not None and not self._is_over(clock):
             better = self._descended(current, clock)
             current = self._kicked(clock) if better is None else better
@@ -59,9 +63,9 @@ class ChoiceSearch:
     def _kicked(self, clock: Clock) -> tuple[int, Choices] | None:
         assert self.best is not None
         for _ in range(TRIES):
-            choices = self.best[1]
-            for _ in range(KICK):
-                choices = next(self._neighbours(choices), choices)
+            decision = self._random.choice(self.space.decisions)
+            field, choices = decision.field, dict(self.best[1])
+            choices[field] = decision.kicked(choices[field], self._random)
             value = self._try(choices, clock)
             if value is not None:
                 return value, choices
@@ -78,7 +82,7 @@ class ChoiceSearch:
         yield from ({**choices, field: near} for field, near in moves)
 
     def _is_over(self, clock: Clock) -> bool:
-        is_vain = self._left <= 0 or self._since >= PATIENCE
+        is_vain = self._left <= 0 or self._since >= self._patience
         return is_vain or clock.is_over or self._board.is_closed
 
     def _try(self, choices: Choices, clock: Clock) -> int | None:

@@ -95,8 +95,18 @@ class PipelineSpace:
             next(corners)
             yield from ({**usual, decision.field: corner} for corner in corners)
 
+    def starts(self) -> Iterator[dict[str, IntArray]]:
+        """Yield whole choices from which a search begins: the usual ones, but for one decision."""
+        for decision in self.decisions:
+            for start in decision.starts():
+                yield {**self.first, decision.field: start}
+
+    def open_parts(self, choices: Choices) -> int:
+        """Return how many parts of the choices are open."""
+        return sum(each.open_parts(choices[each.field]) for each in self.decisions)
+
     def branches(self, choices: Choices) -> list[dict[str, IntArray]]:
-        """Return choices that decide one more thing in every way; none where all is decided."""
+        """Return choices that decide one more thing in every way; none where no more is decided."""
         for decision in self.decisions:
             branches = decision.branches(choices[decision.field])
             if branches:
@@ -112,7 +122,10 @@ class PipelineSpace:
 
     def chosen(self, schedule: Schedule) -> dict[str, IntArray]:
         """Return the choices of a schedule, blocks apart."""
-        return {field: schedule.problem.chosen(field) for field in self.fields}
+        choices = {field: schedule.problem.chosen(field) for field in self.fields}
+        if CHOSEN_DEVICES in choices:
+            choices[CHOSEN_DEVICES] = self.device_places(choices[CHOSEN_DEVICES])
+        return choices
 
     def decision(self, field: str) -> Decision:
         """Return the decision of a field."""
@@ -141,7 +154,8 @@ class PipelineSpace:
             base = self._joint(plain, choices)
         if CHOSEN_DEVICES in choices:
             base = self._placed(base, choices[CHOSEN_DEVICES])
-        return replace(base, choices={**base.choices, **choices})
+        named = {f: choices[f] for f in choices.keys() - {CHOSEN_DEVICES}}
+        return replace(base, choices={**base.choices, **named})
 
     def _without_choices(self) -> Problem:
         """Return the problem of a pipeline with the first devices of all fillers."""
@@ -152,7 +166,9 @@ class PipelineSpace:
         if plain.replicas is not None:
             plain = replica_of(plain.in_numbers(), first_members(plain)[0])
             modes = modes_of(plain)
-        choice = None if modes is None else modes.relaxed
+        choice = None
+        if modes is not None:
+            choice = modes.relaxed if modes.given is None else modes.given
         return lower_pipeline(plain, scale=self.scale, choice=choice)
 
     def members(self, choices: Choices) -> Members:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import Board
-from ppsolve.solver.bounds.registry import quick_bounds
-from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import (
     EXACT,
@@ -21,8 +19,10 @@ from ppsolve.solver.exact.question import (
     SearchLimits,
 )
 from ppsolve.solver.exact.windows import latest_end
-from ppsolve.solver.kinds.pipeline.modes.problems import INFEASIBLE
+from ppsolve.solver.kinds.pipeline.choice_bounds import INFEASIBLE, analytic_bound
+from ppsolve.solver.kinds.pipeline.open.decisions import Decision
 from ppsolve.solver.kinds.pipeline.open.space import Choices, PipelineSpace, is_decided
+from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 
@@ -30,11 +30,10 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 @dataclass(order=True)
 class _Branch:
     bound: int
-    depth: int  # below 0: of nodes with one bound those in which more is decided come first
+    open_parts: int  # of nodes with one bound those with fewer come first
     number: int
     choices: Choices = field(compare=False)
     units: float = field(compare=False, default=0.0)  # of its last question
-    problem: Problem | None = field(compare=False, default=None)
 
 
 class ChoiceTree:
@@ -42,7 +41,6 @@ class ChoiceTree:
 
     `board`: where schedules and the least bound of all open choices are reported.
     `limits`: limits of the whole search.
-    `question_units`: deterministic time of the first question about choices.
     """
 
     def __init__(
@@ -50,17 +48,23 @@ class ChoiceTree:
         space: PipelineSpace,
         board: Board,
         limits: SearchLimits,
-        question_units: float,
+        params: ModesParams,
     ) -> None:
         self._space, self._board, self._limits = space, board, limits
-        self._question_units = question_units
+        self._params = params
         self._numbers = count()
         self._open: list[_Branch] = []
         self.spent = 0.0
 
     def run(self, clock: Clock) -> StopReason | None:
         """Branch and ask until all choices are proved away or the clock is over."""
-        heapq.heappush(self._open, _Branch(0, 0, next(self._numbers), self._space.open))
+        least = max(
+            (self._prepared(decision, clock) for decision in self._space.decisions),
+            default=0,
+        )
+        if least < self._upper:
+            self._push(self._space.open, least)
+        self._raise_bound()
         while self._open and not self._is_over(clock):
             self._work_on(heapq.heappop(self._open), clock)
             self._raise_bound()
@@ -86,40 +90,39 @@ class ChoiceTree:
         if bound < INFEASIBLE:
             self._board.raise_bound(bound, VARIANTS)
 
+    def _prepared(self, decision: Decision, clock: Clock) -> int:
+        def bound(choice: IntArray) -> int:
+            return self._bound({**self._space.open, decision.field: choice})
+
+        return decision.prepare(bound, clock, self._upper, self._params)
+
+    def _bound(self, choices: Choices) -> int:
+        return analytic_bound(ImpliedOrder(self._space.relaxed(choices)), self._upper)
+
+    def _push(self, choices: Choices, least: int) -> None:
+        bound = max(least, self._bound(choices))
+        if bound < min(self._upper, INFEASIBLE):
+            parts = self._space.open_parts(choices)
+            node = _Branch(bound, parts, next(self._numbers), choices)
+            heapq.heappush(self._open, node)
+
     def _work_on(self, node: _Branch, clock: Clock) -> None:
         """Branch on choices that are open; ask whether decided ones have a better schedule."""
-        if is_decided(node.choices):
-            self._ask(node, clock)
-            return
-        children = []
-        for choices in self._space.branches(node.choices):
-            if clock.is_over:
-                heapq.heappush(self._open, node)
+        if node.open_parts and (
+            node.units or node.open_parts > self._params.asked_groups
+        ):
+            branches = self._space.branches(node.choices)
+            for number, choices in enumerate(branches):
+                if number and clock.is_over:  # what is left of them stays open
+                    heapq.heappush(self._open, node)
+                    return
+                self._push(choices, node.bound)
+            if branches:
                 return
-            problem = self._space.relaxed(choices)
-            bound = max(node.bound, self._bound(problem))
-            if bound < min(self._upper, INFEASIBLE):
-                number = next(self._numbers)
-                children.append(_Branch(bound, node.depth - 1, number, choices))
-        for child in children:
-            heapq.heappush(self._open, child)
-
-    def _bound(self, problem: Problem) -> int:
-        """Return the best analytic bound of a problem, `INFEASIBLE` where memory is too small."""
-        try:
-            implied = ImpliedOrder(problem)
-            _ = implied.full
-            best = 0
-            for bound in quick_bounds(Relaxations(implied)):
-                best = max(best, bound.value)
-                if best >= self._upper:
-                    break
-            return best
-        except MemoryInfeasible:
-            return INFEASIBLE
+        self._ask(node, clock)
 
     def _ask(self, node: _Branch, clock: Clock) -> None:
-        node.units = 2 * node.units or self._question_units
+        node.units = 2 * node.units or self._params.question_units
         limits = replace(
             self._limits,
             seconds=clock.left if clock.is_limited else None,
@@ -138,8 +141,9 @@ class ChoiceTree:
         self.spent += answer.deterministic_time
         if answer.infeasible:
             return
-        if answer.schedule is not None and answer.memory_is_exact:
-            self._board.propose(answer.schedule, EXACT)
+        schedule = answer.schedule if is_decided(node.choices) else None
+        if schedule is not None and answer.memory_is_exact:
+            self._board.propose(schedule, EXACT)
         if answer.bound is not None:
             node.bound = max(node.bound, answer.bound)
         if node.bound < self._upper:

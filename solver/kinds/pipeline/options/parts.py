@@ -22,7 +22,7 @@ from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS, timed_by
 from ppsolve.solver.kinds.inner import InnerInstances
 from ppsolve.solver.kinds.pipeline.blocks import program_violations
-from ppsolve.solver.kinds.pipeline.options.task import FillersTask, OptionsTask
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -62,7 +62,7 @@ class FusedPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing blocks."""
-        return OptionsTask(kind, instance, fused_problem(instance, exact=exact))
+        return ChoiceTask(kind, instance, exact=exact)
 
     def inner(self, instance: PipelineInstance) -> InnerInstances | None:
         """Return the programs whose best orders are the times of blocks.
@@ -111,5 +111,4 @@ class FillerDevicesPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing devices."""
-        base = kind.lower(instance, exact=exact)
-        return FillersTask(kind, instance, device_choices(instance, base))
+        return ChoiceTask(kind, instance, exact=exact)

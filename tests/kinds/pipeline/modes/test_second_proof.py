@@ -13,8 +13,10 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.bound_check import BoundCheck, check_bound
 from ppsolve.solver.exact.question import EXACT, VARIANTS
-from ppsolve.solver.kinds.pipeline.modes import task
-from ppsolve.solver.kinds.pipeline.modes.variants import Variants
+from ppsolve.solver.kinds.pipeline.choice_lists import ChoiceLists
+from ppsolve.solver.kinds.pipeline.open import task
+from ppsolve.solver.kinds.pipeline.open.search import ChoiceSearch
+from ppsolve.solver.kinds.pipeline.open.tree import ChoiceTree
 from tests.kinds.pipeline.modes.drawn import drawn, optimum
 from tests.marks import first
 
@@ -53,20 +55,22 @@ def test_proofs_choice_by_choice_are_repeated(seed: int) -> None:
 def test_a_wrong_proof_is_withdrawn_and_told(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def claims(search: Variants, clock: Any) -> None:
-        modes, problems, board = search._modes, search._problems, search._board
+    def claims(tree: ChoiceTree, clock: Any) -> None:
+        space, board = tree._space, tree._board
+        modes = space.decisions[0].modes
         choices = list(modes.variants()) or [modes.of_stages([1, 1])]
+        lists = ChoiceLists()
         made = [
             found
             for choice in choices
-            if (found := problems.schedule(choice)) is not None
+            if (found := lists.schedule(space.problem({"modes": choice}))) is not None
         ]
         worst = max(made, key=lambda schedule: schedule.value)
         board.propose(worst, VARIANTS)
         board.raise_bound(worst.value, VARIANTS)
 
-    monkeypatch.setattr(Variants, "run", claims)
-    monkeypatch.setattr(task.ModeSearch, "run", lambda *given: None)
+    monkeypatch.setattr(ChoiceTree, "run", claims)
+    monkeypatch.setattr(ChoiceSearch, "run", lambda *given: None)
     monkeypatch.setattr(task, "solve_jointly", lambda turn: None)
     instance, best = PipelineInstance.parse(drawn(seed)), optimum(drawn(seed))
     budgets = {"modes.quick_cells": 0}

@@ -95,10 +95,10 @@ def test_a_run_begins_from_a_result(document: dict[str, Any]) -> None:
 def test_the_board_refuses_options_that_cover_an_op_twice() -> None:
     task = PIPELINE.task(BLOCKS)
     one, other = (
-        next(n for n, o in enumerate(task.open.options) if o.name == name)
+        next(n for n, o in enumerate(task.blocks.options) if o.name == name)
         for name in ("F0.1+B0.0", "F0.2+B0.0")
     )
-    problem = task.open.problem(np.array([one], dtype=np.int64))
+    problem = task.blocks.problem(np.array([one], dtype=np.int64))
     starts = Schedule(problem, np.zeros(problem.num_ops, dtype=np.int64))
     both = {"fused": np.array([one, other], dtype=np.int64)}
     object.__setattr__(problem, "choices", both)
