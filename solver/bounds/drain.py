@@ -30,10 +30,12 @@ def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
     `params`: number of resources, those with the largest bounds first.
     `nodes`: nodes of each tree of orders; the few of `params` by default.
     """
-    values, most = resource_bounds(paths), nodes or params.drain_nodes
+    values, nodes = resource_bounds(paths), nodes or params.drain_nodes
     busiest = sorted(range(len(values)), key=lambda number: -values[number])
     busiest = busiest[: params.drained_resources]
-    return max(drain_bound(way, busiest, most) for way in (paths, paths.reversed))
+    return max(
+        drain_bound(direction, busiest, nodes) for direction in (paths, paths.reversed)
+    )
 
 
 def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[int]:
@@ -49,9 +51,9 @@ def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[
         if clock.left <= took * nodes / before:
             return
         began = clock.elapsed
-        found = drain(paths, params, nodes)
+        bound = drain(paths, params, nodes)
         took, before = clock.elapsed - began, nodes
-        yield found
+        yield bound
 
 
 def drain_bound(paths: Paths, resources: list[int], nodes: int) -> int:
@@ -65,12 +67,12 @@ def drain_bound(paths: Paths, resources: list[int], nodes: int) -> int:
     `nodes`: nodes of each tree of orders.
     Returns: lower bound on the makespan in ticks.
     """
-    found = [0]
+    bounds = [0]
     for resource in resources:
         for towards, tail in _drains(paths, resource):
             orders = empty_orders(nodes, paths.flow.num_microbatches)
-            found.append(int(least_drain(towards, orders)) + tail)
-    return max(found)
+            bounds.append(int(least_drain(towards, orders)) + tail)
+    return max(bounds)
 
 
 def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
@@ -79,10 +81,10 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
     Of equally busy positions it is the last one.
     """
     flow = paths.flow
-    own = np.flatnonzero(flow.resource == resource)
+    positions = np.flatnonzero(flow.resource == resource)
     elsewhere = (flow.resource != resource) & (flow.resource != FREE)
-    later = np.flatnonzero(paths.precedes[own].all(axis=0) & elsewhere)
-    if not len(own) or not len(later):
+    later = np.flatnonzero(paths.precedes[positions].all(axis=0) & elsewhere)
+    if not len(positions) or not len(later):
         return
     busy = flow.duration.sum(axis=0)
     to = int(
@@ -95,8 +97,8 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
         head[order],
         flow.duration[row, position][order],
         row[order],
-        *_passage(paths, own, elsewhere),
-        np.min([paths.gap(position)[:, to] for position in own.tolist()], axis=0),
+        *_passage(paths, positions, elsewhere),
+        np.min([paths.gap(position)[:, to] for position in positions.tolist()], axis=0),
         flow.duration[:, to].copy(),
         paths.head[:, to].copy(),
         _later_twins(flow.duration),
@@ -105,23 +107,27 @@ def _drains(paths: Paths, resource: int) -> Iterator[tuple[Drain, int]]:
 
 
 def _passage(
-    paths: Paths, own: IntArray, elsewhere: BoolArray
+    paths: Paths, positions: IntArray, elsewhere: BoolArray
 ) -> tuple[IntArray, IntArray, int]:
     """Return the fields ``passage`` to ``begin`` of a drain, of the busiest earlier position."""
     flow = paths.flow
-    work = flow.duration[:, own].sum(axis=1)
-    earlier = np.flatnonzero(paths.precedes[:, own].all(axis=1) & elsewhere)
+    work = flow.duration[:, positions].sum(axis=1)
+    earlier = np.flatnonzero(paths.precedes[:, positions].all(axis=1) & elsewhere)
     if not len(earlier):
         return np.zeros_like(work), work, 0
     busy = flow.duration.sum(axis=0)
-    at = int(
+    busiest = int(
         max(
             earlier,
             key=lambda position: (busy[position], paths.tail[:, position].sum()),
         )
     )
-    way = paths.gap(at)[:, own].min(axis=1)
-    return flow.duration[:, at].copy(), way + work, int(paths.head[:, at].min())
+    gap = paths.gap(busiest)[:, positions].min(axis=1)
+    return (
+        flow.duration[:, busiest].copy(),
+        gap + work,
+        int(paths.head[:, busiest].min()),
+    )
 
 
 def _later_twins(table: IntArray) -> IntArray:

@@ -26,9 +26,9 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     `equal`: every replica takes M / K micro-batches; else any number, none included.
     """
     paths = Paths(flow)
-    others = flow.num_microbatches // replicas - 1 if equal else 0
+    companions = flow.num_microbatches // replicas - 1 if equal else 0
     longest = int((paths.head + flow.duration + paths.tail).max())
-    found = [longest, memory_time(paths, replicas), passing(paths, others)]
+    bounds = [longest, memory_time(paths, replicas), passing(paths, companions)]
     for resource in range(flow.num_resources):
         first, last = _end_positions(paths, resource)
         if not len(first):
@@ -38,11 +38,11 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
         tail = _least(paths.tail[:, last], flow.duration[:, last])
         is_apart = equal and flow.num_microbatches > replicas
         is_apart = is_apart and _leaves_no_room(flow, resource, first, last)
-        found.append(_mean(load, head, tail, replicas, equal=equal, is_apart=is_apart))
-        found.append(
+        bounds.append(_mean(load, head, tail, replicas, equal=equal, is_apart=is_apart))
+        bounds.append(
             _heaviest(load, replicas, equal=equal) + int(head.min() + tail.min())
         )
-    return max(found)
+    return max(bounds)
 
 
 def _end_positions(paths: Paths, resource: int) -> tuple[IntArray, IntArray]:
@@ -77,9 +77,9 @@ def _leaves_no_room(flow: Flow, resource: int, first: IntArray, last: IntArray) 
     held = flow.acquire[:, first[0]] - released
     amount = flow.acquire[:, used & (flow.resource == resource)].max(axis=1)
     order = np.argsort(amount)
-    others = np.full(len(held), amount[order[0]])
-    others[order[0]] = amount[order[1]]
-    return bool((held + others > flow.room[pool]).all())
+    beside = np.full(len(held), amount[order[0]])
+    beside[order[0]] = amount[order[1]]
+    return bool((held + beside > flow.room[pool]).all())
 
 
 def _mean(
@@ -95,10 +95,10 @@ def _mean(
     total = int(load.sum())
     if is_apart:
         return -(-(total + apart_sum(head, tail, replicas)) // replicas)
-    ends = np.cumsum(np.sort(head)) + np.cumsum(np.sort(tail))
-    most = min(replicas, len(load))
-    taking_part = range(most if equal else 1, most + 1)
-    return min(-(-(total + int(ends[count - 1])) // count) for count in taking_part)
+    idle = np.cumsum(np.sort(head)) + np.cumsum(np.sort(tail))
+    largest = min(replicas, len(load))
+    taking_part = range(largest if equal else 1, largest + 1)
+    return min(-(-(total + int(idle[count - 1])) // count) for count in taking_part)
 
 
 def apart_sum(head: IntArray, tail: IntArray, count: int) -> int:
@@ -137,12 +137,12 @@ def _heaviest(load: IntArray, replicas: int, *, equal: bool) -> int:
     it takes others beside, no lighter than the lightest.
     """
     heaviest = np.sort(load)[::-1]
-    each = len(load) // replicas
+    quota = len(load) // replicas
     lightest = np.concatenate([[0], np.cumsum(heaviest[::-1])])
     best = 0
-    for more in range(-(-len(load) // replicas)):
-        taken = int(heaviest[more * replicas - more : more * replicas + 1].sum())
+    for rounds in range(-(-len(load) // replicas)):
+        heavy = int(heaviest[rounds * replicas - rounds : rounds * replicas + 1].sum())
         best = max(
-            best, taken + (int(lightest[max(0, each - more - 1)]) if equal else 0)
+            best, heavy + (int(lightest[max(0, quota - rounds - 1)]) if equal else 0)
         )
     return best

@@ -44,41 +44,41 @@ def memory_time_of_lanes(
     `heads`, `tails`: int64[n], earliest starts, and least times from starts to the end,
         in ticks.
     """
-    ends = tails - implied.problem.duration
-    found = (_time_of_lanes(implied, order, heads, ends) for order in implied.pools)
-    return max(found, default=0)
+    behind = tails - implied.problem.duration
+    bounds = (_time_of_lanes(implied, order, heads, behind) for order in implied.pools)
+    return max(bounds, default=0)
 
 
 def _time_of_lanes(
-    implied: ImpliedOrder, order: PoolOrder, heads: IntArray, ends: IntArray
+    implied: ImpliedOrder, order: PoolOrder, heads: IntArray, behind: IntArray
 ) -> int:
     room = float(order.pool.limit - order.holds.base)
     if not order.lanes or room <= 0:
         return 0
-    known = [_lane_holds(implied, lane, room) for lane in order.lanes]
+    holds = [_lane_holds(implied, lane, room) for lane in order.lanes]
     firsts = np.concatenate([implied.ops(lane.acquire) for lane in order.lanes])
     lasts = [implied.ops(column) for lane in order.lanes for column, _ in lane.releases]
-    idle = int(heads[firsts].min()) + int(ends[np.concatenate(lasts)].min())
-    return _weighed(known) + idle
+    idle = int(heads[firsts].min()) + int(behind[np.concatenate(lasts)].min())
+    return _weighed(holds) + idle
 
 
 def _lane_holds(implied: ImpliedOrder, lane: Lane, room: float) -> _PositionHolds:
     # All rows hold the same until the same releases.
-    duration, parts = implied.problem.duration, []
+    duration, releases = implied.problem.duration, []
     for column, amount in lane.releases:
-        way = 0 if column == lane.acquire else implied.way(lane.acquire, column)
-        parts.append(
-            (max(0, way + int(duration[implied.ops(column)[0]])), float(amount))
+        gap = 0 if column == lane.acquire else implied.way(lane.acquire, column)
+        releases.append(
+            (max(0, gap + int(duration[implied.ops(column)[0]])), float(amount))
         )
-    parts.sort()
+    releases.sort()
     rows = len(implied.ops(lane.acquire))
-    ends = np.array([[end for end, _ in parts]])
-    held = np.array([[amount for _, amount in parts]])
+    moments = np.array([[end for end, _ in releases]])
+    held = np.array([[amount for _, amount in releases]])
     return _PositionHolds(
         np.repeat(
             np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / room * _DOWN, rows, axis=0
         ),
-        np.repeat(np.diff(ends, axis=1, prepend=0).astype(np.float64), rows, axis=0),
+        np.repeat(np.diff(moments, axis=1, prepend=0).astype(np.float64), rows, axis=0),
     )
 
 
@@ -94,12 +94,12 @@ def _time_of(paths: Paths, pool: int, replicas: int) -> int:
     flow = paths.flow
     acquires = np.flatnonzero((flow.pool == pool) & flow.acquire.any(axis=0))
     holds = [_holds_of(paths, pool, position) for position in acquires.tolist()]
-    known = [each for each in holds if each is not None]
-    if not known or len(known) < len(holds) or flow.room[pool] <= 0:
+    matched = [hold for hold in holds if hold is not None]
+    if not matched or len(matched) < len(holds) or flow.room[pool] <= 0:
         return 0
     releases = np.flatnonzero((flow.pool == pool) & flow.release.any(axis=0))
     idle = int(paths.head[:, acquires].min()) + int(paths.tail[:, releases].min())
-    return _weighed(known, replicas) + idle
+    return _weighed(matched, replicas) + idle
 
 
 def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
@@ -107,21 +107,21 @@ def _holds_of(paths: Paths, pool: int, position: int) -> _PositionHolds | None:
     flow = paths.flow
     is_release = (flow.pool == pool) & (flow.stage == flow.stage[position])
     releases = np.flatnonzero(is_release & flow.release.any(axis=0))
-    others = releases[releases != position]
+    later = releases[releases != position]
     amount = flow.release[:, releases]
     is_matched = bool((amount.sum(axis=1) == flow.acquire[:, position]).all())
-    if not is_matched or not paths.precedes[position, others].all():
+    if not is_matched or not paths.precedes[position, later].all():
         return None
     gap = paths.gap(position)[:, releases] + flow.duration[:, [position]]
-    ends = np.where(releases == position, 0, gap) + flow.duration[:, releases]
-    order = np.argsort(ends, axis=1, kind="stable")
-    ends, amount = (
-        np.take_along_axis(ends, order, 1),
+    moments = np.where(releases == position, 0, gap) + flow.duration[:, releases]
+    order = np.argsort(moments, axis=1, kind="stable")
+    moments, amount = (
+        np.take_along_axis(moments, order, 1),
         np.take_along_axis(amount, order, 1),
     )
     return _PositionHolds(
         _left(amount) / float(flow.room[pool]) * _DOWN,
-        np.diff(ends, axis=1, prepend=0).astype(np.float64),
+        np.diff(moments, axis=1, prepend=0).astype(np.float64),
     )
 
 
@@ -132,30 +132,33 @@ def _left(amount: IntArray) -> IntArray:
 
 def _weighed(holds: list[_PositionHolds], replicas: int = 1) -> int:
     """Return the largest sum of weighed shares times lengths, for each of some replicas."""
-    most = max(
-        sum(float((weight(each.share) * each.length).sum()) for each in holds)
+    total = max(
+        sum(float((weight(hold.share) * hold.length).sum()) for hold in holds)
         for weight in _weights(holds)
     )
-    return math.ceil(most * _DOWN / replicas)
+    return math.ceil(total * _DOWN / replicas)
 
 
 def _weights(
     holds: list[_PositionHolds],
 ) -> Iterator[Callable[[FloatArray], FloatArray]]:
     """Yield functions of shares whose sum is at most 1 wherever the sum of shares is."""
-    for parts in range(7):
-        yield partial(_in_parts, parts=parts)
-    small = np.unique(np.concatenate([each.share.ravel() for each in holds]))
-    for least in small[(small > 0) & (small <= 0.5)].tolist():
-        yield partial(_without_small, least=least)
+    for pieces in range(7):
+        yield partial(_in_parts, pieces=pieces)
+    small = np.unique(np.concatenate([hold.share.ravel() for hold in holds]))
+    for threshold in small[(small > 0) & (small <= 0.5)].tolist():
+        yield partial(_without_small, threshold=threshold)
 
 
-def _in_parts(share: FloatArray, parts: int) -> FloatArray:
-    """Round shares so that ``parts + 1`` of more than 1 / (parts + 1) do not fit; 0: leave them."""
-    return np.floor((parts + 1) * share) / parts if parts else share
+def _in_parts(share: FloatArray, pieces: int) -> FloatArray:
+    """Round shares so that ``pieces + 1`` of more than 1 / (pieces + 1) do not fit.
+
+    No pieces leave the shares as they are.
+    """
+    return np.floor((pieces + 1) * share) / pieces if pieces else share
 
 
-def _without_small(share: FloatArray, least: float) -> FloatArray:
-    """Let shares below `least` count nothing, and what leaves room for none of them as 1."""
-    rounded: FloatArray = np.where(share < least, 0.0, share)
-    return np.where(share > 1 - least, 1.0, rounded)
+def _without_small(share: FloatArray, threshold: float) -> FloatArray:
+    """Let shares below `threshold` count nothing, and what leaves room for none of them as 1."""
+    rounded: FloatArray = np.where(share < threshold, 0.0, share)
+    return np.where(share > 1 - threshold, 1.0, rounded)

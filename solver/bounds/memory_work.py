@@ -40,16 +40,16 @@ class ReleaseAmounts:
     @cached_property
     def _whole(self) -> tuple[IntArray, IntArray, int]:
         """Taken amounts, shares and the available amount in whole units."""
-        parts = (*self.taken, *self.shares, self.available)
+        amounts = (*self.taken, *self.shares, self.available)
         count = 2 * len(self.taken) * (self.members + 1)
-        whole, _ = whole_units(parts, count)
+        units, _ = whole_units(amounts, count)
         lanes = len(self.taken)
-        return whole[:lanes], whole[lanes:-1], int(whole[-1])
+        return units[:lanes], units[lanes:-1], int(units[-1])
 
     def shortage(self, rows: IntArray) -> IntArray:
         """Return the amount that releases must free before each acquire, in units."""
-        taken, _, available = self._whole
-        return (rows + 1).astype(taken.dtype) * taken.sum() - available
+        acquired, _, available = self._whole
+        return (rows + 1).astype(acquired.dtype) * acquired.sum() - available
 
     def counts(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the numbers of first releases to try before the acquires of some rows.
@@ -57,12 +57,12 @@ class ReleaseAmounts:
         They are the least number, and how many from there on; 0 where an acquire fits at once. No
         series has more than j releases per lane before row j.
         """
-        taken, shares, _ = self._whole
+        acquired, shares, _ = self._whole
         shortage = self.shortage(rows)
         fewest = -(-shortage // shares.sum())
-        most = np.clip(-(-shortage // shares[0]), -1, rows * len(taken))
-        fewest = np.clip(fewest, 0, most + 1)
-        number = np.where(shortage > 0, np.maximum(most - fewest + 1, 0), 0)
+        largest = np.clip(-(-shortage // shares[0]), -1, rows * len(acquired))
+        fewest = np.clip(fewest, 0, largest + 1)
+        number = np.where(shortage > 0, np.maximum(largest - fewest + 1, 0), 0)
         if len(shares) == 1:
             number = np.minimum(number, 1)
         return fewest.astype(np.int64), number.astype(np.int64)
@@ -99,19 +99,19 @@ class ReleaseAmounts:
         if len(shares) == 1:
             return np.zeros_like(first)
         short = self.shortage(row) - first.astype(shares.dtype) * shares[0]
-        least = np.maximum(-(-short // shares[1]), 0)
-        return np.minimum(least, first + 1).astype(np.int64)
+        needed = np.maximum(-(-short // shares[1]), 0)
+        return np.minimum(needed, first + 1).astype(np.int64)
 
     @cached_property
     def fractions(self) -> tuple[int, int, int, IntArray, IntArray]:
         """The fields ``smallest`` to ``released_over`` of `LaneMemory`."""
-        taken, shares, available = self._whole
-        smallest = int(taken.min())
-        number = np.arange(len(taken) * self.members + 1).astype(shares.dtype)
-        parts = [number * share for share in shares]
-        parts += [np.zeros_like(number)] * (2 - len(shares))
-        whole = np.concatenate([np.array([available], dtype=number.dtype), *parts])
-        times, over = whole // smallest, whole % smallest
+        acquired, shares, available = self._whole
+        smallest = int(acquired.min())
+        number = np.arange(len(acquired) * self.members + 1).astype(shares.dtype)
+        released = [number * share for share in shares]
+        released += [np.zeros_like(number)] * (2 - len(shares))
+        amounts = np.concatenate([np.array([available], dtype=number.dtype), *released])
+        times, over = amounts // smallest, amounts % smallest
         if smallest > MAX_SMALLEST:
             over, smallest = -(-over * MAX_SMALLEST // smallest), MAX_SMALLEST
         times = np.minimum(times, MAX_SMALLEST)  # more than all acquires together
@@ -137,17 +137,17 @@ class MemoryWork:
     def __init__(self, implied: ImpliedOrder, effort: BoundsEffort = ENDLESS) -> None:
         self._graph, self._clock, params = implied.full, *effort
         self._rounds = params.memory_rounds
-        found = list(_local_nests(implied))
-        amounts = [_amounts(implied, *parts) for parts in found]
-        known = {each: each for each in dict.fromkeys(amounts)}
-        sums = sum(known[each].effort for each in amounts)
+        local = list(_local_nests(implied))
+        amounts = [_amounts(implied, *fields) for fields in local]
+        shared = {entry: entry for entry in dict.fromkeys(amounts)}
+        sums = sum(shared[entry].effort for entry in amounts)
         # Both acquires and times are thinned, so that effort falls with the square.
         thinning = max(1, int((sums / params.memory_sums) ** 0.5 + 0.999))
         expect(min(sums, params.memory_sums) / 10)  # most choices are left early
-        tables = {each: _table_of(each, thinning, params) for each in known}
+        tables = {entry: _table_of(entry, thinning, params) for entry in shared}
         self._nests = [
-            _Nest(implied, lane, nest, tables[each])
-            for (lane, nest, _), each in zip(found, amounts, strict=True)
+            _Nest(implied, lane, nest, tables[entry])
+            for (lane, nest, _), entry in zip(local, amounts, strict=True)
         ]
 
     def raise_heads(self, heads: IntArray) -> IntArray:
@@ -184,7 +184,7 @@ def _local_nests(implied: ImpliedOrder) -> Iterator[tuple[Lane, list[Lane], Frac
                 continue
             kept = lane.kept
             missing = lane.given_back if len(nest) == 1 else Fraction(0)
-            nest = [kept if other is lane else other for other in nest]
+            nest = [kept if member is lane else member for member in nest]
             if _is_local(implied, nest):
                 yield kept, nest, room - missing
 
@@ -224,8 +224,8 @@ def _amounts(
 ) -> ReleaseAmounts:
     series = _series(implied, nest)
     return ReleaseAmounts(
-        taken=tuple(other.amount for other in nest),
-        shares=tuple(max(share for _, share in parts) for parts in series),
+        taken=tuple(member.amount for member in nest),
+        shares=tuple(max(share for _, share in releases) for releases in series),
         available=room,
         members=len(implied.ops(lane.acquire)),
     )
@@ -236,7 +236,7 @@ def _series(
 ) -> list[list[tuple[Column, Fraction]]]:
     """Return the first, and the second, release of each lane of a nest."""
     releases = [_in_order(implied, lane) or [] for lane in nest]
-    return [list(parts) for parts in zip(*releases, strict=True)]
+    return [list(same_rank) for same_rank in zip(*releases, strict=True)]
 
 
 class _ReleaseTable(NamedTuple):
@@ -267,18 +267,20 @@ class _Nest:
     ) -> None:
         amounts = table.amounts
         series = [
-            [implied.ops(c) for c, _ in parts] for parts in _series(implied, nest)
+            [implied.ops(c) for c, _ in releases] for releases in _series(implied, nest)
         ]
-        acquires = [implied.ops(other.acquire) for other in nest]
+        acquires = [implied.ops(member.acquire) for member in nest]
         duration = implied.problem.duration
-        shortest = [min(int(duration[ops].min()) for ops in parts) for parts in series]
+        shortest = [
+            min(int(duration[ops].min()) for ops in releases) for releases in series
+        ]
         self._acquires = implied.ops(lane.acquire)
         self._columns = np.stack(
-            [*acquires, *(ops for parts in series for ops in parts)]
+            [*acquires, *(ops for releases in series for ops in releases)]
         )
         self._work = working_room(len(self._columns), amounts.members, len(nest))
         self._room = LaneMemory(
-            np.array([other is not lane for other in nest], dtype=np.int64),
+            np.array([member is not lane for member in nest], dtype=np.int64),
             np.array([duration[ops[0]] for ops in acquires], dtype=np.int64),
             np.array([*shortest, 0], dtype=np.int64),
             *amounts.fractions,

@@ -25,9 +25,9 @@ class Reason(NamedTuple):
     resource: int = FREE
 
 
-def largest(found: Iterable[Reason]) -> Reason:
+def largest(reasons: Iterable[Reason]) -> Reason:
     """Return the largest bound, the first one of equals; 0 if there is none."""
-    return max(found, key=lambda reason: reason.value, default=Reason(0))
+    return max(reasons, key=lambda reason: reason.value, default=Reason(0))
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
@@ -98,11 +98,11 @@ def _fitting(
 ) -> IntArray:
     """Return, for each moment, the largest number of acquires that can have started by then."""
     pool = order.pool
-    ends = heads[pool.release_op] + problem.duration[pool.release_op]
-    by_end = np.argsort(ends, kind="stable")
+    completion = heads[pool.release_op] + problem.duration[pool.release_op]
+    by_end = np.argsort(completion, kind="stable")
     events = len(pool.acquire_op) + len(pool.release_op)
-    whole, _ = whole_units((*pool.amounts, pool.limit - pool.initial), events)
-    released = np.cumsum(np.append(whole[-1:], whole[pool.release_amount[by_end]]))
-    available = released[np.searchsorted(ends[by_end], cuts, side="right")]
-    smallest = whole[np.unique(pool.acquire_amount)].min()
+    units, _ = whole_units((*pool.amounts, pool.limit - pool.initial), events)
+    released = np.cumsum(np.append(units[-1:], units[pool.release_amount[by_end]]))
+    available = released[np.searchsorted(completion[by_end], cuts, side="right")]
+    smallest = units[np.unique(pool.acquire_amount)].min()
     return np.clip(available // smallest, 0, len(pool.acquire_op)).astype(np.int64)

@@ -27,7 +27,7 @@ class _Side:
 
 
 def passing(
-    paths: Paths, others: int | None = None, params: BoundsParams = DEFAULT_PARAMS
+    paths: Paths, companions: int | None = None, params: BoundsParams = DEFAULT_PARAMS
 ) -> int:
     """Return the largest bound by the way of one micro-batch past all others, in ticks.
 
@@ -40,7 +40,7 @@ def passing(
     flow shop by one of its jobs, with heads and tails.
 
     `paths`: heads and tails of a flow.
-    `others`: micro-batches that pass together with any one; by default all others of
+    `companions`: micro-batches that pass together with any one; by default all others of
         the flow.
     `params`: ends that are tried.
     Returns: ticks; 0 where no two positions in a row occupy resources.
@@ -50,9 +50,9 @@ def passing(
         return 0
     front, back = _side(paths), _side(paths.reversed)
     count = paths.flow.num_microbatches
-    parts = _parts(paths, chain, _ends(len(chain), count, params))
-    found = [_least(paths, front, back, part, others) for part in parts]
-    return max(found, default=0)
+    passages = _parts(paths, chain, _ends(len(chain), count, params))
+    bounds = [_least(paths, front, back, passage, companions) for passage in passages]
+    return max(bounds, default=0)
 
 
 def _chain(paths: Paths) -> list[int]:
@@ -75,19 +75,19 @@ def _side(paths: Paths) -> _Side:
     flow = paths.flow
     is_shared = flow.resource[:, None] == flow.resource
     comes_first = paths.precedes | np.eye(flow.num_positions, dtype=bool)
-    least = np.where(is_shared, paths.head.min(axis=0), np.iinfo(np.int64).max).min(
+    earliest = np.where(is_shared, paths.head.min(axis=0), np.iinfo(np.int64).max).min(
         axis=1
     )
     return _Side(
-        paths.head, flow.duration @ (is_shared & comes_first).astype(np.int64), least
+        paths.head, flow.duration @ (is_shared & comes_first).astype(np.int64), earliest
     )
 
 
 def _ends(length: int, count: int, params: BoundsParams) -> IntArray:
     """Return the places of a chain at which a part may begin or end."""
     fitting = int((params.chain_terms / count) ** 0.5)
-    most = min(length, params.chain_ends, max(2, fitting))
-    return np.linspace(0, length - 1, most).astype(np.int64)
+    size = min(length, params.chain_ends, max(2, fitting))
+    return np.linspace(0, length - 1, size).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -101,48 +101,48 @@ class _Passage:
     overtaking: IntArray  # shortest op behind the first one
 
 
-def _parts(paths: Paths, chain: list[int], ends: IntArray) -> Iterator[_Passage]:
-    duration, is_end = paths.flow.duration, set(ends.tolist())
-    for begin in ends[:-1].tolist():
+def _parts(paths: Paths, chain: list[int], stops: IntArray) -> Iterator[_Passage]:
+    duration, is_end = paths.flow.duration, set(stops.tolist())
+    for begin in stops[:-1].tolist():
         first = chain[begin]
-        way = paths.gap(first) + duration[:, [first]] + duration
+        span = paths.gap(first) + duration[:, [first]] + duration
         length = duration[:, first]
         shortest = duration[:, chain[begin + 1]]
-        for place in range(begin + 1, len(chain)):
-            last = chain[place]
+        for index in range(begin + 1, len(chain)):
+            last = chain[index]
             length = length + duration[:, last]
             shortest = np.minimum(shortest, duration[:, last])
-            if place in is_end:
-                yield _Passage(first, last, length, way[:, last] - length, shortest)
+            if index in is_end:
+                yield _Passage(first, last, length, span[:, last] - length, shortest)
 
 
 def _least(
-    paths: Paths, front: _Side, back: _Side, part: _Passage, others: int | None
+    paths: Paths, front: _Side, back: _Side, passage: _Passage, companions: int | None
 ) -> int:
     """Return the bound of a part over all micro-batches and weights, in ticks."""
-    duration, first, last = paths.flow.duration, part.first, part.last
+    duration, first, last = paths.flow.duration, passage.first, passage.last
     before, after = front.work[:, first], back.work[:, last]
-    begin, end = front.head[:, first], back.head[:, last]
-    busy_begin = front.least[first] + before - duration[:, first]
-    busy_end = back.least[last] + after - duration[:, last]
+    head, tail = front.head[:, first], back.head[:, last]
+    busy_head = front.least[first] + before - duration[:, first]
+    busy_tail = back.least[last] + after - duration[:, last]
     weight = np.arange(PARTS + 1)[:, None]
-    begins = (PARTS - weight) * begin + weight * busy_begin
-    ends = (PARTS - weight) * end + weight * busy_end
+    heads = (PARTS - weight) * head + weight * busy_head
+    tails = (PARTS - weight) * tail + weight * busy_tail
     costs = np.minimum((weight * before)[:, None], (weight * after)[None])
     best = 0
-    for wait in (PARTS,) if not part.gap.any() else (PARTS // 2, PARTS):
-        cost = np.minimum(costs, wait * part.overtaking)
-        own = (
-            begins[:, None]
-            + ends[None]
+    for wait in (PARTS,) if not passage.gap.any() else (PARTS // 2, PARTS):
+        cost = np.minimum(costs, wait * passage.overtaking)
+        fixed = (
+            heads[:, None]
+            + tails[None]
             - cost
-            + PARTS * part.length
-            + (PARTS - wait) * part.gap
+            + PARTS * passage.length
+            + (PARTS - wait) * passage.gap
         )
-        if others is None:
-            rest = cost.sum(axis=2)
+        if companions is None:
+            total_cost = cost.sum(axis=2)
         else:  # whoever they are, they cost no less than those that cost least
-            rest = np.sort(cost, axis=2)[:, :, :others].sum(axis=2)
-            own += cost
-        best = max(best, int((own.max(axis=2) + rest).max()))
+            total_cost = np.sort(cost, axis=2)[:, :, :companions].sum(axis=2)
+            fixed += cost
+        best = max(best, int((fixed.max(axis=2) + total_cost).max()))
     return -(-best // PARTS)

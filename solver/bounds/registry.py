@@ -69,17 +69,17 @@ class BoundRule:
     is_cheap: bool = False
     is_modest: bool = False
 
-    def find(self, known: Relaxations) -> Callable[[], Reason] | None:
+    def find(self, relaxations: Relaxations) -> Callable[[], Reason] | None:
         """Return a function that finds the bound of a problem, None where it does not apply."""
-        if self.needs_memory and not known.problem.pools:
+        if self.needs_memory and not relaxations.problem.pools:
             return None
-        on_problem = self.device_span if known.is_on_spans else self.makespan
+        on_problem = self.device_span if relaxations.is_on_spans else self.makespan
         if on_problem is not None:
-            return lambda: on_problem(known)
-        on_flow, paths = self.flow, known.paths
+            return lambda: on_problem(relaxations)
+        on_flow, paths = self.flow, relaxations.paths
         if on_flow is None or paths is None:
             return None
-        return lambda: Reason(on_flow(paths, known.params))
+        return lambda: Reason(on_flow(paths, relaxations.params))
 
 
 BOUNDS = (
@@ -221,42 +221,42 @@ RULES = {rule.name: rule for rule in BOUNDS}
 """The rules by name."""
 
 
-def quick_bounds(known: Relaxations) -> Iterator[Bound]:
+def quick_bounds(relaxations: Relaxations) -> Iterator[Bound]:
     """Yield the bounds of a problem that take little time, one after the other.
 
     Once the clock is over, only cheap rules are still begun. Bounds on the flow of unequal
     micro-batches are left out where they are no larger than all before.
     """
-    expect(_steps(known.problem, on_spans=known.is_on_spans))
+    expect(_steps(relaxations.problem, on_spans=relaxations.is_on_spans))
     best = 0
     for rule in BOUNDS:
-        if (not rule.is_cheap and known.clock.is_over) or (
-            find := rule.find(known)
+        if (not rule.is_cheap and relaxations.clock.is_over) or (
+            find := rule.find(relaxations)
         ) is None:
             continue
-        found = find()
+        reason = find()
         is_on_flow = rule.makespan is None and rule.device_span is None
-        if found.value > best or not (is_on_flow or rule.is_modest):
-            yield Bound(rule.name, *found)
-        best = max(best, found.value)
+        if reason.value > best or not (is_on_flow or rule.is_modest):
+            yield Bound(rule.name, *reason)
+        best = max(best, reason.value)
 
 
 def costly_bounds(
-    known: Relaxations, lower: int, upper: int = NEVER
+    relaxations: Relaxations, lower: int, upper: int = NEVER
 ) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
-    `known`: the problem; each rule takes a share of the time that is left.
+    `relaxations`: those of the problem; each rule takes a share of the time that is left.
     `lower`, `upper`: best bound and best value that are known, in ticks.
     Yields: each larger than all before.
     """
-    if (paths := known.paths) is None:
+    if (paths := relaxations.paths) is None:
         return
     for rule in BOUNDS:
-        if rule.costly is None or lower >= upper or known.clock.is_over:
+        if rule.costly is None or lower >= upper or relaxations.clock.is_over:
             continue
         for value in rule.costly(
-            paths, OpenGap(lower, upper, known.clock, known.params)
+            paths, OpenGap(lower, upper, relaxations.clock, relaxations.params)
         ):
             if value > lower:
                 lower = value
@@ -281,12 +281,12 @@ def lower_bounds(
     """
     if enough == math.inf:
         _ = implied.full
-    found: list[Bound] = []
+    bounds: list[Bound] = []
     for bound in quick_bounds(Relaxations(implied, clock)):
-        found.append(bound)
+        bounds.append(bound)
         if bound.value >= enough:
             break
-    return strongest_first(found)
+    return strongest_first(bounds)
 
 
 def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
@@ -296,13 +296,13 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
     `clock`: once it is over, no further rule is begun; the first one always is.
     Returns: valid for every schedule.
     """
-    paths, found = Paths(flow), list[Bound]()
+    paths, bounds = Paths(flow), list[Bound]()
     for rule in BOUNDS:
         if rule.flow is not None and not (
-            found and clock is not None and clock.is_over
+            bounds and clock is not None and clock.is_over
         ):
-            found.append(Bound(rule.name, rule.flow(paths, DEFAULT_PARAMS)))
-    return strongest_first(found)
+            bounds.append(Bound(rule.name, rule.flow(paths, DEFAULT_PARAMS)))
+    return strongest_first(bounds)
 
 
 def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
@@ -320,9 +320,9 @@ def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
 
 def strongest_first(bounds: Iterable[Bound]) -> list[Bound]:
     """Return bounds by value, the largest first; of equals the simpler rule."""
-    place = {rule.name: number for number, rule in enumerate(BOUNDS)}
+    rank = {rule.name: number for number, rule in enumerate(BOUNDS)}
     return sorted(
-        bounds, key=lambda bound: (-bound.value, place.get(bound.name, len(place)))
+        bounds, key=lambda bound: (-bound.value, rank.get(bound.name, len(rank)))
     )
 
 
@@ -349,10 +349,10 @@ def bottleneck(
     why, lowered_by = (
         text.format(about=about or "one device") for text in (rule.why, rule.lowered_by)
     )
-    work, others = (
-        None,
-        [one.value for one in analytic if not RULES[one.name].counts_memory],
-    )
+    without_memory = [
+        bound.value for bound in analytic if not RULES[bound.name].counts_memory
+    ]
+    work = None
     if resource != FREE:
         work = time(int(problem.duration[problem.ops_by_resource[resource]].sum()))
     return Bottleneck(
@@ -360,7 +360,9 @@ def bottleneck(
         about=about,
         value=time(strongest.value),
         work=work,
-        without_memory=time(max(others)) if rule.needs_memory and others else None,
+        without_memory=time(max(without_memory))
+        if rule.needs_memory and without_memory
+        else None,
         raised_by=best.name if best.value > strongest.value else None,
         why=why,
         lowered_by=lowered_by,

@@ -165,10 +165,12 @@ class Relaxations:
         key = id(heads), id(tails)
         if key not in self._one_machine:
             duration = self.problem.duration
-            ends = tails - duration
+            behind = tails - duration
             busy = [(number, ops) for number, ops in enumerate(self._busy) if len(ops)]
             self._one_machine[key] = largest(
-                Reason(preemptive_bound(heads[ops], duration[ops], ends[ops]), resource)
+                Reason(
+                    preemptive_bound(heads[ops], duration[ops], behind[ops]), resource
+                )
                 for resource, ops in in_time(busy, self.clock)
             )
         return self._one_machine[key]

@@ -87,12 +87,12 @@ class Spans:
         ops = self.problem.ops_by_resource[self.resources[device]]
         tail = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
         tail[ops] = self.problem.duration[ops]
-        found = Around(self._heads(ops), self._graph.tails(tail))
+        distances = Around(self._heads(ops), self._graph.tails(tail))
         if (
             len(self._kept) + 1
         ) * 2 * self.problem.num_ops <= self._params.kept_numbers:
-            self._kept[device] = found
-        return found
+            self._kept[device] = distances
+        return distances
 
     def _heads(self, ops: IntArray) -> IntArray:
         head = np.full(self.problem.num_ops, NEVER, dtype=np.int64)
@@ -150,14 +150,14 @@ class Spans:
         best, near = Reason(0), self._pools_near(pools)
         last, params = len(self.resources) - 1, self._params
         tried = sorted(
-            self._own_bounds, key=lambda one: (-one[0], min(one[1], last - one[1]))
+            self._own_bounds, key=lambda pair: (-pair[0], min(pair[1], last - pair[1]))
         )
         for bound, device in in_time(tried[: params.raised_devices], self._clock):
             heads = strengthen(self.around(device).head)
-            alone = self._end(self.around(device), self._ops(device), heads)
+            last_end = self._end(self.around(device), self._ops(device), heads)
             returns = self._returns(device, near[device], heads, params.return_moments)
-            found = Reason(max(bound, alone, returns), self.resources[device])
-            best = largest((best, found))
+            reason = Reason(max(bound, last_end, returns), self.resources[device])
+            best = largest((best, reason))
         return best
 
     @cached_property

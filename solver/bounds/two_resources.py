@@ -47,8 +47,8 @@ def two_resources(
     Returns: Ticks. 0 where there are no two such resources, where the ops of a
         micro-batch on them are not one after the other, and where they have no states.
     """
-    ends = end_resources(paths)
-    reduced = None if ends is None else reduced_to(paths.reversed, ends)
+    resources = end_resources(paths)
+    reduced = None if resources is None else reduced_to(paths.reversed, resources)
     if reduced is None:
         return 0
     head = reduced.head
@@ -91,22 +91,22 @@ def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
     ]
     if not paths.precedes[kept[:-1], kept[1:]].all():
         return None
-    ways = [
+    gaps = [
         paths.gap(u)[:, v]
         for u, v in zip(kept[:-1].tolist(), kept[1:].tolist(), strict=True)
     ]
-    lag = np.array([way.min() for way in ways], dtype=np.int64)
+    lag = np.array([gap.min() for gap in gaps], dtype=np.int64)
     # Where one op may follow the other at once on its resource, nothing is under way.
     is_way = (np.diff(flow.resource[kept]) != 0) | (lag > 0)
-    rest = [
-        (way - least) * waits
-        for way, least, waits in zip(ways, lag, is_way, strict=True)
+    excess = [
+        (gap - shortest) * waits
+        for gap, shortest, waits in zip(gaps, lag, is_way, strict=True)
     ]
-    delay = np.stack([*rest, paths.tail[:, kept[-1]]], axis=1)
+    delay = np.stack([*excess, paths.tail[:, kept[-1]]], axis=1)
     uses = ((flow.acquire != 0) | (flow.release != 0)).any(axis=0)
     elsewhere = np.setdiff1d(np.flatnonzero(uses), kept)
     is_whole = ~np.isin(flow.pool[kept], flow.pool[elsewhere])
-    part = replace(
+    subflow = replace(
         flow,
         ops=flow.ops[:, kept],
         duration=flow.duration[:, kept],
@@ -122,4 +122,4 @@ def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
         ahead=np.zeros(len(kept), dtype=np.int64),
         behind=np.zeros(len(kept), dtype=np.int64),
     )
-    return Reduced(part, delay, int(paths.head[:, kept[0]].min()))
+    return Reduced(subflow, delay, int(paths.head[:, kept[0]].min()))

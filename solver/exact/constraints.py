@@ -76,13 +76,13 @@ class Constraints:
 
     def _memory(self) -> Iterator[None]:
         orders = [o for o in self.implied.pools if not o.is_exact and o.holds.amount]
-        in_order, others = self._split(orders)
-        events = sum(2 * len(order.holds.amount) for order in others)
-        parts = 2 if all(order.is_whole for order in others) else 1
-        most = MODEL.reservoir_events // parts
-        for order in others:
+        in_order, unordered = self._split(orders)
+        events = sum(2 * len(order.holds.amount) for order in unordered)
+        divisor = 2 if all(order.is_whole for order in unordered) else 1
+        limit = MODEL.reservoir_events // divisor
+        for order in unordered:
             demands = self._demands(order)
-            if events <= most and demands.capacity <= MODEL.reservoir_level:
+            if events <= limit and demands.capacity <= MODEL.reservoir_level:
                 self._reservoir(order.holds, demands)
             else:
                 self._cumulative(order.holds, demands)
@@ -103,23 +103,23 @@ class Constraints:
         self, orders: list[PoolOrder]
     ) -> tuple[list[PoolOrder], list[PoolOrder]]:
         in_order: list[PoolOrder] = []
-        others: list[PoolOrder] = []
+        unordered: list[PoolOrder] = []
         for order in orders:
-            (in_order if self._pairs.shares_resource(order.holds) else others).append(
-                order
-            )
+            (
+                in_order if self._pairs.shares_resource(order.holds) else unordered
+            ).append(order)
         holds = [order.holds for order in in_order]
         pairs = sum(
-            len(set(each.acquire.tolist())) * len(each.acquire) for each in holds
+            len(set(hold.acquire.tolist())) * len(hold.acquire) for hold in holds
         )
-        most = MODEL.order_literals
-        if not holds or pairs > 20 * most or self._pairs.count(holds) > most:
+        limit = MODEL.order_literals
+        if not holds or pairs > 20 * limit or self._pairs.count(holds) > limit:
             return [], orders
-        return in_order, others
+        return in_order, unordered
 
-    def _complete_orders(self, most: int) -> None:
+    def _complete_orders(self, limit: int) -> None:
         pairs = sorted(self._pairs.open_pairs())
-        if len(pairs) <= most:
+        if len(pairs) <= limit:
             for first, second in pairs:
                 self.variables.order(first, second)
 

@@ -65,7 +65,7 @@ class Machines:
     def followers(self) -> list[list[tuple[int, int]]]:
         """For each op, the ops behind it with the delays from start to start."""
         graph = self.implied.plain
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.problem.num_ops)]
+        behind: list[list[tuple[int, int]]] = [[] for _ in range(self.problem.num_ops)]
         edges = zip(
             graph.before.tolist(),
             graph.after.tolist(),
@@ -73,8 +73,8 @@ class Machines:
             strict=True,
         )
         for before, after, delay in edges:
-            found[before].append((after, delay))
-        return found
+            behind[before].append((after, delay))
+        return behind
 
     def part(self, resources: Collection[int]) -> DevicePart:
         """Return the ops of some resources as a problem.
@@ -97,31 +97,33 @@ class Machines:
         end = self.problem.duration.tolist()
         is_kept, edges, count = kept.tolist(), Ways({}, {}), 0
         for op in np.argsort(-self.implied.plain.level, kind="stable").tolist():
-            own = exits[op]
-            for other, delay in self.followers[op]:
-                behind = {other: 0} if is_kept[other] else exits[other]
-                for target, way in behind.items():
-                    own[target] = max(own.get(target, 0), delay + way)
-                if not is_kept[other]:
-                    end[op] = max(end[op], delay + end[other])
-            count += len(own)
+            reach = exits[op]
+            for follower, delay in self.followers[op]:
+                behind = {follower: 0} if is_kept[follower] else exits[follower]
+                for target, length in behind.items():
+                    reach[target] = max(reach.get(target, 0), delay + length)
+                if not is_kept[follower]:
+                    end[op] = max(end[op], delay + end[follower])
+            count += len(reach)
             if count > MODEL.device_paths:
                 raise TooManyWaysError
             if is_kept[op]:
-                edges.between.update({(op, target): way for target, way in own.items()})
+                edges.between.update(
+                    {(op, target): length for target, length in reach.items()}
+                )
                 edges.out[op] = end[op]
         return edges
 
-    def most_violated(self, part: DevicePart, found: Schedule) -> list[int]:
+    def most_violated(self, subset: DevicePart, schedule: Schedule) -> list[int]:
         """Return the left-out resources, those with least room in a schedule of a part first.
 
         Kept ops stay where they start; the one-machine bound of each other resource says how long
         it takes at least.
         """
-        problem, start = self.problem, found.start[: len(part.ops)]
+        problem, start = self.problem, schedule.start[: len(subset.ops)]
         heads = np.zeros(problem.num_ops, dtype=np.int64)
         tails = problem.duration.copy()
-        heads[part.ops], tails[part.ops] = start, found.value - start
+        heads[subset.ops], tails[subset.ops] = start, schedule.value - start
         heads, tails = self.implied.full.heads(heads), self.implied.full.tails(tails)
         busy, duration = busy_ops(problem), problem.duration
 
@@ -131,8 +133,8 @@ class Machines:
                 heads[ops], duration[ops], tails[ops] - duration[ops]
             )
 
-        others = [r for r in self.resources if r not in part.resources]
-        return sorted(others, key=least, reverse=True)
+        left_out = [r for r in self.resources if r not in subset.resources]
+        return sorted(left_out, key=least, reverse=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,13 +151,13 @@ class DevicePart:
     @cached_property
     def problem(self) -> Problem:
         """The problem, k + b + 1 ops: b beginnings, each as long as the path to some ops."""
-        whole, ops = self.machines.problem, self.ops
+        problem, ops = self.machines.problem, self.ops
         edges, lengths = self._with_begins(self._between())
         beside = len(lengths) + 1
         before, after, lag = edges
         return Problem(
-            **kept_fields(whole, ops, beside),
-            duration=np.concatenate([whole.duration[ops], lengths, [0]]),
+            **kept_fields(problem, ops, beside),
+            duration=np.concatenate([problem.duration[ops], lengths, [0]]),
             before=before,
             after=after,
             lag=lag,
@@ -179,8 +181,8 @@ class DevicePart:
 
     def _between(self) -> Edges:
         pairs = np.array(list(self.ways.between), dtype=np.int64).reshape(-1, 2)
-        way = np.array(list(self.ways.between.values()), dtype=np.int64)
-        lag = way - self.machines.problem.duration[pairs[:, 0]]
+        length = np.array(list(self.ways.between.values()), dtype=np.int64)
+        lag = length - self.machines.problem.duration[pairs[:, 0]]
         return self._number[pairs[:, 0]], self._number[pairs[:, 1]], lag
 
     def _with_begins(self, edges: Edges) -> tuple[Edges, IntArray]:
@@ -191,18 +193,18 @@ class DevicePart:
         np.maximum.at(reached, after, heads[before] + duration[before] + lag)
         late = np.flatnonzero(heads > reached)
         lengths, which = np.unique(heads[late], return_inverse=True)
-        rest = (
+        tail = (
             np.array([self.ways.out[op] for op in self.ops.tolist()], dtype=np.int64)
             - duration
         )
-        last = np.flatnonzero(rest > 0)
+        last = np.flatnonzero(tail > 0)
         end = np.full(len(last), count + len(lengths))
-        whole = (
+        joined = (
             np.concatenate([before, count + which, last]),
             np.concatenate([after, late, end]),
-            np.concatenate([lag, np.zeros_like(late), rest[last]]),
+            np.concatenate([lag, np.zeros_like(late), tail[last]]),
         )
-        return whole, lengths
+        return joined, lengths
 
     def _families(self) -> tuple[IntArray, ...]:
         kept = [self._number[family] for family in self.machines.problem.families]

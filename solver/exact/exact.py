@@ -102,7 +102,7 @@ class Bisection:
 
     @contextmanager
     def _halving_in_parallel(self) -> Iterator[None]:
-        whole, self._limits = self._limits, replace(self._limits, workers=1)
+        limits, self._limits = self._limits, replace(self._limits, workers=1)
         failed: list[BaseException] = []
 
         def work() -> None:
@@ -115,15 +115,15 @@ class Bisection:
                 failed.append(error)
                 self._clock.stop()
 
-        other = threading.Thread(target=work, name="halves", daemon=True)
-        other.start()
+        thread = threading.Thread(target=work, name="halves", daemon=True)
+        thread.start()
         try:
             yield
         finally:
             self._clock.stop()
-            await_at_exit(other)
-            other.join(self._params.patience)
-            self._limits = whole
+            await_at_exit(thread)
+            thread.join(self._params.patience)
+            self._limits = limits
         for error in failed:
             raise error
 
@@ -218,13 +218,13 @@ class Bisection:
 
     def _limits_of(self, units: float, share: float | None = None) -> SearchLimits:
         share = self._params.question_share if share is None else share
-        left = self.left
-        if left.deterministic is not None:
-            units = min(units, left.deterministic)
+        remaining = self.left
+        if remaining.deterministic is not None:
+            units = min(units, remaining.deterministic)
         seconds = self._clock.left * share / self._params.share
         return replace(
-            left,
-            seconds=min(seconds, left.seconds or seconds)
+            remaining,
+            seconds=min(seconds, remaining.seconds or seconds)
             if self._clock.is_limited
             else None,
             deterministic=units,
@@ -258,9 +258,9 @@ def solve_exactly(
     Returns: a valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
-    known, lower = board.schedule, board.bound.value
-    spent, left = 0.0, limits
-    if known is not None:
+    incumbent, lower = board.schedule, board.bound.value
+    spent, remaining = 0.0, limits
+    if incumbent is not None:
 
         def ask(question: Question, limits: SearchLimits) -> ExactAnswer:
             return solve(implied, question, limits, board)
@@ -269,22 +269,22 @@ def solve_exactly(
         narrowed.run()
         if narrowed.is_closed or narrowed.is_interrupted:
             return narrowed.answer()
-        lower, known = narrowed.lower, narrowed.schedule
-        spent, left = narrowed.units, narrowed.left
-    first = solve(implied, Question(lower, known), left, board)
+        lower, incumbent = narrowed.lower, narrowed.schedule
+        spent, remaining = narrowed.units, narrowed.left
+    first = solve(implied, Question(lower, incumbent), remaining, board)
     first = replace(first, deterministic_time=first.deterministic_time + spent)
-    found = first.schedule
+    schedule = first.schedule
     if (
         first.memory_is_exact
-        or found is None
-        or not check_schedule(found.problem, found)
+        or schedule is None
+        or not check_schedule(schedule.problem, schedule)
     ):
-        if found is not None:
-            board.propose(found, EXACT)
+        if schedule is not None:
+            board.propose(schedule, EXACT)
         return first
-    left = limits.less(time.monotonic() - began, first.deterministic_time)
+    remaining = limits.less(time.monotonic() - began, first.deterministic_time)
     lower = max(lower, first.bound or lower)
-    second = solve(implied, Question(lower, known, rounding="up"), left, board)
+    second = solve(implied, Question(lower, incumbent, rounding="up"), remaining, board)
     if second.infeasible:
         second = replace(second, schedule=None, infeasible=False)
     proved = second.stop_reason in {StopReason.PROVED, StopReason.INFEASIBLE}

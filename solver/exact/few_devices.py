@@ -70,16 +70,18 @@ class FewDevices(QuestionSearch):
         """Search until it is over; return the best bound in ticks."""
         with suppress(TooManyWaysError):
             self._ask_whole()
-            for part in self.parts[-1:]:
-                self._close(part)
+            for candidate in self.parts[-1:]:
+                self._close(candidate)
             while not self.is_over and self._grow():
                 self._close(self.parts[-1])
                 self._ask_whole()
-        while not self.is_over and any(self._is_open(part) for part in self.parts):
+        while not self.is_over and any(
+            self._is_open(candidate) for candidate in self.parts
+        ):
             self._units *= 2
             self._ask_whole()
-            for part in self.parts:
-                self._close(part)
+            for candidate in self.parts:
+                self._close(candidate)
         return self.lower
 
     def _ask_whole(self) -> None:
@@ -94,88 +96,92 @@ class FewDevices(QuestionSearch):
             self.board.raise_bound(bound, EXACT)
 
     def _grow(self) -> bool:
-        known = self.parts[-1] if self.parts else self._opened(())
-        if len(known.part.resources) + 1 >= len(self._machines.resources):
+        last = self.parts[-1] if self.parts else self._opened(())
+        if len(last.part.resources) + 1 >= len(self._machines.resources):
             return False
-        part = self._next(known)
+        candidate = self._next(last)
         # Which device is the next one was not looked at to the end: a later call does it anew.
-        if self.is_over and self._is_open(part):
+        if self.is_over and self._is_open(candidate):
             return False
-        self.parts.append(part)
+        self.parts.append(candidate)
         return True
 
     def _opened(self, resources: tuple[int, ...]) -> Open:
-        part = self._machines.part(resources)
-        implied = ImpliedOrder(part.problem)
+        subset = self._machines.part(resources)
+        implied = ImpliedOrder(subset.problem)
         self.spent += self.params.base_units
         if not resources:
-            return Open(part, implied, part.of(self.best))
+            return Open(subset, implied, subset.of(self.best))
         self._raise(best_bound(lower_bounds(implied)).value)
-        known, steps = part.of(self.best), self.params.steps * len(resources)
+        best, steps = subset.of(self.best), self.params.steps * len(resources)
         with suppress(MemoryDeadlockError):
-            known = min(
-                known, list_tail(part.problem), key=lambda schedule: schedule.value
+            best = min(
+                best, list_tail(subset.problem), key=lambda schedule: schedule.value
             )
         # The optimum of a part may be below the bound of the whole, where it is of no use.
-        own = Board.with_target(known, self.lower)
+        board = Board.with_target(best, self.lower)
         return Open(
-            part,
+            subset,
             implied,
-            order_search(known, Effort(self._clock, board=own), steps=steps),
+            order_search(best, Effort(self._clock, board=board), steps=steps),
         )
 
-    def _next(self, known: Open) -> Open:
-        most = self._machines.most_violated(known.part, known.best)
-        if not known.part.resources:
-            return self._longest([(most[0],)])
-        chosen: list[Open] = []
+    def _next(self, opened: Open) -> Open:
+        violated = self._machines.most_violated(opened.part, opened.best)
+        if not opened.part.resources:
+            return self._longest([(violated[0],)])
+        longest: list[Open] = []
         step = self.params.candidates
-        for first in range(0, len(most), step):
-            lower, few = self.lower, most[first : first + step]
-            chosen.append(self._longest([(*known.part.resources, r) for r in few]))
-            if chosen[-1].best.value > lower or self.is_over:
-                return chosen[-1]
-        return chosen[0]
+        for first in range(0, len(violated), step):
+            lower, few = self.lower, violated[first : first + step]
+            longest.append(self._longest([(*opened.part.resources, r) for r in few]))
+            if longest[-1].best.value > lower or self.is_over:
+                return longest[-1]
+        return longest[0]
 
     def _longest(self, tried: list[tuple[int, ...]]) -> Open:
         lower = self.lower
-        parts = [self._opened(resources) for resources in tried]
-        for part in sorted(parts, key=lambda part: -part.best.value):
-            if self._is_open(part) and not self.is_over:
-                self._ask(part, part.best.value - 1, self.params.quick)
+        candidates = [self._opened(resources) for resources in tried]
+        for candidate in sorted(
+            candidates, key=lambda candidate: -candidate.best.value
+        ):
+            if self._is_open(candidate) and not self.is_over:
+                self._ask(candidate, candidate.best.value - 1, self.params.quick)
 
-        def least(part: Open) -> int:
-            return lower if self._is_open(part) else part.best.value
+        def least(candidate: Open) -> int:
+            return lower if self._is_open(candidate) else candidate.best.value
 
-        return max(parts, key=lambda part: (least(part), part.best.value))
+        return max(
+            candidates, key=lambda candidate: (least(candidate), candidate.best.value)
+        )
 
-    def _is_open(self, part: Open) -> bool:
-        return part.best.value > self.lower
+    def _is_open(self, candidate: Open) -> bool:
+        return candidate.best.value > self.lower
 
-    def _close(self, part: Open) -> None:
+    def _close(self, candidate: Open) -> None:
         refused: int | None = None
-        if self.best.value < part.best.value:
-            part.best = part.part.of(self.best)
-        while self._is_open(part) and not self.is_over:
+        if self.best.value < candidate.best.value:
+            candidate.best = candidate.part.of(self.best)
+        while self._is_open(candidate) and not self.is_over:
             if refused is None:
-                target = part.best.value - 1
+                target = candidate.best.value - 1
             elif (
                 refused - self.lower
             ) * self.params.finest <= self.best.value - self.lower:
                 return
             else:
                 target = (self.lower + refused) // 2
-            if not self._ask(part, target):
+            if not self._ask(candidate, target):
                 refused = target
 
-    def _ask(self, part: Open, target: int, effort: float = 1.0) -> bool:
+    def _ask(self, candidate: Open, target: int, effort: float = 1.0) -> bool:
         question = Question(self.lower, upper=target)
-        answer = self.answer(part.implied, question, effort * self._units)
-        found = answer.schedule
-        if found is not None and found.value < part.best.value:
-            part.best = found
+        answer = self.answer(candidate.implied, question, effort * self._units)
+        schedule = answer.schedule
+        if schedule is not None and schedule.value < candidate.best.value:
+            candidate.best = schedule
         self._raise(target + 1 if answer.infeasible else min(answer.bound or 0, target))
-        return answer.infeasible or found is not None
+        return answer.infeasible or schedule is not None
 
     def _raise(self, bound: int) -> None:
         self.board.raise_bound(bound, FEW_DEVICES)

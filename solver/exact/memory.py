@@ -49,8 +49,8 @@ def integer_demands(
     counts = Counter(holds.amount)
     scale = _kept if len(counts) <= AMOUNTS.few_amounts else _scaled
     scaled = scale(tuple(sorted(counts.items())), available, largest, rounding)
-    whole = dict(zip(sorted(counts), scaled.demand, strict=True))
-    return replace(scaled, demand=tuple(whole[amount] for amount in holds.amount))
+    integers = dict(zip(sorted(counts), scaled.demand, strict=True))
+    return replace(scaled, demand=tuple(integers[amount] for amount in holds.amount))
 
 
 def _scaled(
@@ -61,10 +61,10 @@ def _scaled(
 ) -> Demands:
     number = dict(counts)
     for scale in _candidate_scales(list(number), available):
-        whole = {amount: math.ceil(amount * scale) for amount in number}
+        integers = {amount: math.ceil(amount * scale) for amount in number}
         capacity = math.floor(available * scale)
-        if capacity <= largest and _same_sets(number, whole, available, capacity):
-            return Demands(tuple(whole.values()), capacity, is_exact=True)
+        if capacity <= largest and _same_sets(number, integers, available, capacity):
+            return Demands(tuple(integers.values()), capacity, is_exact=True)
     scale = Fraction(largest) / available
     round_amount = math.ceil if rounding == "up" else math.floor
     demand = tuple(round_amount(amount * scale) for amount in number)
@@ -93,34 +93,36 @@ def _candidate_scales(
 
 def _same_sets(
     counts: dict[Fraction, int],
-    whole: dict[Fraction, int],
+    integers: dict[Fraction, int],
     available: Fraction,
     capacity: int,
 ) -> bool:
     amounts = sorted(counts, reverse=True)
-    most = [min(counts[a], available // a) for a in amounts]
-    if math.prod(n + 1 for n in most[:-1]) > AMOUNTS.combinations:
+    fitting = [min(counts[a], available // a) for a in amounts]
+    if math.prod(n + 1 for n in fitting[:-1]) > AMOUNTS.combinations:
         return False
     unit = math.lcm(available.denominator, *(a.denominator for a in amounts))
     exact = int(available * unit)
     # Products with `exact_left` are at most `exact`, or one amount where none of it fits.
     largest = max(
-        exact, int(amounts[0] * unit), capacity + max(whole.values()) * (1 + max(most))
+        exact,
+        int(amounts[0] * unit),
+        capacity + max(integers.values()) * (1 + max(fitting)),
     )
     number = np.int64 if largest < 2**62 else object
     exact_left = np.array([exact], dtype=number)
     whole_left = np.array([capacity], dtype=number)
-    for amount, count in zip(amounts[:-1], most[:-1], strict=True):
+    for amount, count in zip(amounts[:-1], fitting[:-1], strict=True):
         used = np.arange(count + 1, dtype=number)
         exact_left = (exact_left[:, None] - used * int(amount * unit)).ravel()
-        whole_left = (whole_left[:, None] - used * whole[amount]).ravel()
+        whole_left = (whole_left[:, None] - used * integers[amount]).ravel()
         if np.any((exact_left < 0) != (whole_left < 0)):
             return False
         keep = exact_left >= 0
         exact_left, whole_left = exact_left[keep], whole_left[keep]
     last, top = amounts[-1], counts[amounts[-1]]
     exact_count = np.minimum(exact_left // int(last * unit), top)
-    whole_count = np.minimum(whole_left // whole[last], top)
+    whole_count = np.minimum(whole_left // integers[last], top)
     return bool(np.all(exact_count == whole_count))
 
 
@@ -140,9 +142,9 @@ class OrderLiterals:
             itself.
         Returns: the same one for both questions of a pair.
         """
-        known = self.known(first, second)
-        if known is not None:
-            return known
+        fixed = self.known(first, second)
+        if fixed is not None:
+            return fixed
         literal = self._variables.order(min(first, second), max(first, second))
         return literal if first < second else ~literal
 
@@ -158,9 +160,11 @@ class OrderLiterals:
         for holds in pools:
             acquires = set(holds.acquire.tolist()) - {ALWAYS}
             ops = acquires | set(holds.release.tolist()) - {ALWAYS}
-            found = product(ops, acquires)
+            candidates = product(ops, acquires)
             pairs |= {
-                (min(pair), max(pair)) for pair in found if self.known(*pair) is None
+                (min(pair), max(pair))
+                for pair in candidates
+                if self.known(*pair) is None
             }
         return len(pairs)
 
@@ -193,14 +197,10 @@ class OrderLiterals:
         `holds`, `demands`: holds of a pool whose ops share a resource, and their
             demands.
         """
-        ops = zip(
-            holds.acquire.tolist(), holds.release.tolist(), demands.demand, strict=True
-        )
-        parts = list(ops)
-        for op in sorted({first for first, _, _ in parts} - {ALWAYS}):
-            present = [
-                part for part in parts if self._may_be_held(op, part[0], part[1])
-            ]
+        acquires, releases = holds.acquire.tolist(), holds.release.tolist()
+        rows = list(zip(acquires, releases, demands.demand, strict=True))
+        for op in sorted({first for first, _, _ in rows} - {ALWAYS}):
+            present = [row for row in rows if self._may_be_held(op, row[0], row[1])]
             if sum(demand for _, _, demand in present) <= demands.capacity:
                 continue
             level: list[cp_model.LinearExprT] = []
@@ -245,5 +245,7 @@ def add_monotony(variables: Variables) -> None:
                     and y is not None
                     and (min(x, y), max(x, y)) in variables.orders
                 ):
-                    other = variables.orders[min(x, y), max(x, y)]
-                    variables.model.add_implication(order, other if x < y else ~other)
+                    consequence = variables.orders[min(x, y), max(x, y)]
+                    variables.model.add_implication(
+                        order, consequence if x < y else ~consequence
+                    )

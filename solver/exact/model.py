@@ -83,14 +83,17 @@ class CpsatModel:
         if windows.op_without_start(implied.problem) is not None:
             return None
         _ask(clock)
-        most = (
+        highest = (
             _largest_objective(implied.problem, windows) if hint is None else hint.value
         )
-        most = most if upper is None else min(most, upper)
-        lower = min(question.lower, most)
-        variables = Variables(cp_model.CpModel(), implied, windows, lower, most)
+        highest = highest if upper is None else min(highest, upper)
+        lower = min(question.lower, highest)
+        variables = Variables(cp_model.CpModel(), implied, windows, lower, highest)
         model = cls(
-            variables, Constraints(variables, implied, question.rounding), lower, most
+            variables,
+            Constraints(variables, implied, question.rounding),
+            lower,
+            highest,
         )
         model.fill(question, clock)
         return model

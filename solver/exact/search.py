@@ -126,9 +126,9 @@ class SharedIncumbent:
 class Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
     """Passes every solution of CP-SAT on."""
 
-    def __init__(self, found: SharedIncumbent) -> None:
+    def __init__(self, incumbent: SharedIncumbent) -> None:
         super().__init__()
-        self._found = found
+        self._found = incumbent
 
     def on_solution_callback(self) -> None:
         """Take the solution that CP-SAT has just found."""
@@ -149,15 +149,15 @@ class SolverRun:
     def __init__(
         self,
         model: SearchedModel,
-        found: SharedIncumbent,
+        incumbent: SharedIncumbent,
         limits: SearchLimits,
         spent: float,
     ) -> None:
         self.solver = configured(limits, spent, model.traits)
-        self.solver.best_bound_callback = lambda value: found.note_bound(
+        self.solver.best_bound_callback = lambda value: incumbent.note_bound(
             math.floor(value)
         )
-        self._model, self._callback = model.cp, Incumbents(found)
+        self._model, self._callback = model.cp, Incumbents(incumbent)
         self._ended = Event()
         self._status: int | None = None
         self._error: BaseException | None = None
@@ -255,14 +255,14 @@ class CpsatSearch:
     def __init__(
         self,
         model: SearchedModel,
-        found: SharedIncumbent,
+        incumbent: SharedIncumbent,
         limits: SearchLimits,
         clock: Clock,
     ) -> None:
-        self._model, self._found = model, found
+        self._model, self._found = model, incumbent
         self._limits, self._clock = limits, clock
         self._early = min(WAIT.head_start, (clock.left + clock.elapsed) / 20)
-        self._run = SolverRun(model, found, limits, clock.elapsed)
+        self._run = SolverRun(model, incumbent, limits, clock.elapsed)
 
     def execute(self) -> ExactAnswer:
         """Search until there is no more reason to wait; Ctrl-C returns what is known."""
@@ -350,19 +350,21 @@ def solve(
     Raises `MemoryInfeasible`: a pool's capacity cannot be kept.
     """
     clock, lower = limits.start(), question.lower
-    known = None if question.known is None else index_ordered(implied, question.known)
-    if known is not None and question.upper is None and known.value == lower:
-        return ExactAnswer(known, lower, False, StopReason.PROVED, True, 0.0)
+    schedule = (
+        None if question.known is None else index_ordered(implied, question.known)
+    )
+    if schedule is not None and question.upper is None and schedule.value == lower:
+        return ExactAnswer(schedule, lower, False, StopReason.PROVED, True, 0.0)
     try:
-        model = CpsatModel.build(implied, replace(question, known=known), clock)
+        model = CpsatModel.build(implied, replace(question, known=schedule), clock)
     except OutOfTimeError:
         return ExactAnswer(None, lower, False, StopReason.TIME, True, 0.0)
     if model is None:
         return ExactAnswer(None, None, True, StopReason.INFEASIBLE, True, 0.0)
     is_valid = model.memory_is_exact or question.rounding == "up"
     is_bound = question.upper is None and question.rounding == "down"
-    found = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
-    return CpsatSearch(model, found, limits, clock).execute()
+    incumbent = SharedIncumbent(model, board, proposes=is_valid, raises=is_bound)
+    return CpsatSearch(model, incumbent, limits, clock).execute()
 
 
 @dataclass
@@ -393,28 +395,28 @@ class QuestionSearch:
         return is_spent or self.is_interrupted or self._clock.is_over
 
     def answer(
-        self, implied: ImpliedOrder, question: Question, units: float, **more: Any
+        self, implied: ImpliedOrder, question: Question, units: float, **fields: Any
     ) -> ExactAnswer:
         """Return the answer to a question about a part, or the whole.
 
         `units`: deterministic time for it.
-        `more`: other fields of `SearchLimits`.
+        `fields`: other fields of `SearchLimits`.
         """
-        most = self.limits.deterministic
+        limit = self.limits.deterministic
         limits = replace(
             self.limits,
             clock=self._clock,
             deterministic=units
-            if most is None
-            else max(0.0, min(units, most - self.spent)),
+            if limit is None
+            else max(0.0, min(units, limit - self.spent)),
             workers=1,
             gap=0.0,
             dynamic_orders=True,
-            **more,
+            **fields,
         )
-        found = solve(
+        answer = solve(
             implied, question, limits, self.board if implied is self.implied else None
         )
-        self.spent += found.deterministic_time
-        self.is_interrupted = found.stop_reason is StopReason.INTERRUPTED
-        return found
+        self.spent += answer.deterministic_time
+        self.is_interrupted = answer.stop_reason is StopReason.INTERRUPTED
+        return answer

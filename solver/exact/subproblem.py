@@ -106,51 +106,51 @@ class FixedOrderGraph:
         `slant`: of the sequence: -1, 0 or 1.
         Returns: its problem has one op more: the end of the whole schedule.
         """
-        place, sequence = (
+        zone, sequence = (
             np.zeros(self.problem.num_ops, dtype=np.int64),
             self.sequence(slant),
         )
-        place[sequence[first:]] = 1
-        place[sequence[last:]] = 2
+        zone[sequence[first:]] = 1
+        zone[sequence[last:]] = 2
         ops = np.sort(sequence[first:last])
-        head, tail, least = self._surroundings(place)
+        head, tail, earliest = self._surroundings(zone)
         number = np.full(self.problem.num_ops, FREE, dtype=np.int64)
         number[ops] = np.arange(len(ops))
         before, after, lag = _precedences(self, number, tail[ops])
-        pools = (level.within(number, place) for level in self.levels)
+        pools = (level.within(number, zone) for level in self.levels)
         problem = Problem(
             **kept_fields(self.problem, ops, 1),
             duration=np.append(self.problem.duration[ops], 0),
             before=before,
             after=after,
             lag=lag,
-            release=np.append(head[ops], least),
+            release=np.append(head[ops], earliest),
             pools=tuple(pool for pool in pools if pool is not None),
             families=(),
         )
-        return Subproblem(self, ops, place, problem, tail[ops])
+        return Subproblem(self, ops, zone, problem, tail[ops])
 
-    def _surroundings(self, place: IntArray) -> tuple[IntArray, IntArray, int]:
+    def _surroundings(self, zone: IntArray) -> tuple[IntArray, IntArray, int]:
         problem, start = self.problem, self.schedule.start
         head, tail = problem.release.copy(), self._own_tail - problem.duration
-        source, target = place[self.before], place[self.after]
+        source, target = zone[self.before], zone[self.after]
         reach = start[self.before] + self.delay
-        rest = self.delay - problem.duration[self.before] + self.tail[self.after]
+        remaining = self.delay - problem.duration[self.before] + self.tail[self.after]
         into, out = (source == 0) & (target == 1), (source == 1) & (target == 2)
         np.maximum.at(head, self.after[into], reach[into])
-        np.maximum.at(tail, self.before[out], rest[out])
+        np.maximum.at(tail, self.before[out], remaining[out])
         seats, resource = self._seats
-        where = place[seats]
-        begun, inside, left = where == 0, where == 1, where == 2
+        seat_zone = zone[seats]
+        begun, inside, behind = seat_zone == 0, seat_zone == 1, seat_zone == 2
         floor, ceiling = np.full((2, len(self.orders)), NEVER, dtype=np.int64)
         np.maximum.at(floor, resource[begun], self.schedule.end[seats[begun]])
-        np.maximum.at(ceiling, resource[left], self.tail[seats[left]])
+        np.maximum.at(ceiling, resource[behind], self.tail[seats[behind]])
         np.maximum.at(head, seats[inside], floor[resource[inside]])
         np.maximum.at(tail, seats[inside], ceiling[resource[inside]])
         past = (source == 0) & (target == 2)
         crossing = (reach[past] + self.tail[self.after[past]]).max(initial=0)
-        ends = (start + self._own_tail)[place == 0].max(initial=0)
-        return head, tail, int(max(crossing, ends))
+        latest = (start + self._own_tail)[zone == 0].max(initial=0)
+        return head, tail, int(max(crossing, latest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +177,10 @@ class Subproblem:
         end = self.whole.schedule.value + self.whole.shift
         return Schedule(self.problem, np.append(start, end))
 
-    def put_back(self, found: Schedule) -> Schedule:
+    def put_back(self, schedule: Schedule) -> Schedule:
         """Return the whole schedule, timed anew, with the window in the order of another one."""
         start = self.whole.schedule.start.copy()
-        start[self.ops] = found.start[:-1]
+        start[self.ops] = schedule.start[:-1]
         orders = [
             order[np.lexsort((start[order], self.place[order]))]
             for order in self.whole.orders
@@ -227,14 +227,14 @@ def _least_hop(
     return int((delay[away] // distance[away]).min())
 
 
-def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
+def kept_fields(problem: Problem, ops: IntArray, extra: int) -> dict[str, Any]:
     """Return the fields of the problem of some ops that precedences and memory do not change.
 
     `problem`: n ops without given starts.
     `ops`: int64[k].
-    `more`: ops without resources that follow them.
+    `extra`: ops without resources that follow them.
     """
-    columns, none = columns_of(problem, ops), np.full(more, FREE)
+    columns, none = columns_of(problem, ops), np.full(extra, FREE)
     pointer = columns["resource_ptr"]
     kept = ("name", "scale", "resources", "span_resources", "kinds", "slices")
     labels = ("kind", "stage", "device", "microbatch")
@@ -242,24 +242,24 @@ def kept_fields(problem: Problem, ops: IntArray, more: int) -> dict[str, Any]:
         **{name: getattr(problem, name) for name in kept},
         **{name: np.append(columns[name], none) for name in labels},
         "objective": Objective.MAKESPAN,
-        "resource_ptr": np.append(pointer, np.full(more, pointer[-1])),
+        "resource_ptr": np.append(pointer, np.full(extra, pointer[-1])),
         "resource_idx": columns["resource_idx"],
-        "pinned": np.full(len(ops) + more, FREE, dtype=np.int64),
+        "pinned": np.full(len(ops) + extra, FREE, dtype=np.int64),
         "explicit_names": {},
         "points": np.flatnonzero(np.isin(ops, problem.points)),
     }
 
 
-def _precedences(whole: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
-    full = whole.implied.full
+def _precedences(graph: FixedOrderGraph, number: IntArray, tail: IntArray) -> Edges:
+    full = graph.implied.full
     inside = (number[full.before] != FREE) & (number[full.after] != FREE)
     before, after = full.before[inside], full.after[inside]
-    lag = full.delay[inside] - whole.problem.duration[before]
-    ends = np.flatnonzero(tail > NEVER // 2)
+    lag = full.delay[inside] - graph.problem.duration[before]
+    finals = np.flatnonzero(tail > NEVER // 2)
     return (
-        np.concatenate([number[before], ends]),
-        np.concatenate([number[after], np.full(len(ends), len(tail))]),
-        np.concatenate([lag, tail[ends]]),
+        np.concatenate([number[before], finals]),
+        np.concatenate([number[after], np.full(len(finals), len(tail))]),
+        np.concatenate([lag, tail[finals]]),
     )
 
 
@@ -278,31 +278,31 @@ class PoolLevel:
     def of(cls, pool: Pool) -> Self:
         """Return a pool in whole numbers."""
         count = 2 + len(pool.acquire_op) + len(pool.release_op)
-        whole, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
-        return cls(pool, whole[:-2], int(whole[-2]), int(whole[-1]), unit)
+        amounts, unit = whole_units((*pool.amounts, pool.initial, pool.limit), count)
+        return cls(pool, amounts[:-2], int(amounts[-2]), int(amounts[-1]), unit)
 
-    def within(self, number: IntArray, place: IntArray) -> Pool | None:
+    def within(self, number: IntArray, zone: IntArray) -> Pool | None:
         """Return the pool with what the ops before a window leave in use; None if all fits anyhow.
 
-        `number`, `place`: int64[n], number of each op in the window, and its place as
+        `number`, `zone`: int64[n], number of each op in the window, and its place as
             of `Subproblem`.
         """
-        pool, whole = self.pool, self.whole
-        taken, given = place[pool.acquire_op], place[pool.release_op]
-        acquires = pool.acquire_amount[taken == 1]
-        level = self.initial + int(whole[pool.acquire_amount[taken == 0]].sum())
-        level -= int(whole[pool.release_amount[given == 0]].sum())
-        if level + int(whole[acquires].sum()) <= self.limit:
+        pool, amounts = self.pool, self.whole
+        acquired, released = zone[pool.acquire_op], zone[pool.release_op]
+        acquires = pool.acquire_amount[acquired == 1]
+        level = self.initial + int(amounts[pool.acquire_amount[acquired == 0]].sum())
+        level -= int(amounts[pool.release_amount[released == 0]].sum())
+        if level + int(amounts[acquires].sum()) <= self.limit:
             return None
         return Pool(
             pool.key,
             pool.capacity,
             Fraction(level, self.unit),
             pool.amounts,
-            number[pool.acquire_op[taken == 1]],
+            number[pool.acquire_op[acquired == 1]],
             acquires,
-            number[pool.release_op[given == 1]],
-            pool.release_amount[given == 1],
+            number[pool.release_op[released == 1]],
+            pool.release_amount[released == 1],
         )
 
 
@@ -316,7 +316,7 @@ class Held:
     value: int
 
 
-def hold_full(part: Subproblem, goal: int) -> Held | None:
+def hold_full(window: Subproblem, goal: int) -> Held | None:
     """Return a window's problem that asks for shorter paths from all devices that are not full.
 
     A device is full if its work here leaves it no path as short as the goal: it may be left as late
@@ -327,17 +327,19 @@ def hold_full(part: Subproblem, goal: int) -> Held | None:
         known value.
     Returns: none where no device is full, or no path from another one exceeds the goal.
     """
-    problem, count = part.problem, len(part.ops)
-    left = part.known.end[:count] + part.tail
-    most = _deadlines(part, left, goal)
-    full = most < -NEVER
-    value = int(left[~full].max(initial=NEVER))
+    problem, count = window.problem, len(window.ops)
+    paths = window.known.end[:count] + window.tail
+    deadline = _deadlines(window, paths, goal)
+    full = deadline < -NEVER
+    value = int(paths[~full].max(initial=NEVER))
     if not full.any() or value <= goal:
         return None
-    latest = most - part.tail - problem.duration[:count]
-    has_deadline = full & (part.tail > NEVER // 2)
+    latest = deadline - window.tail - problem.duration[:count]
+    has_deadline = full & (window.tail > NEVER // 2)
     # Ends of full devices count for the makespan too: it must exceed them whatever they are.
-    beyond = max(0, int((most - part.tail)[has_deadline].max(initial=goal)) - goal)
+    beyond = max(
+        0, int((deadline - window.tail)[has_deadline].max(initial=goal)) - goal
+    )
     kept = ~np.append(full, False)[problem.before] | (problem.after < count)
     to_end = np.where(problem.after == count, beyond, 0)
     release = problem.release.copy()
@@ -353,13 +355,13 @@ def hold_full(part: Subproblem, goal: int) -> Held | None:
             for op in np.flatnonzero(has_deadline).tolist()
         },
     )
-    return Held(replace(part, problem=held), value + beyond)
+    return Held(replace(window, problem=held), value + beyond)
 
 
-def _deadlines(part: Subproblem, left: IntArray, goal: int) -> IntArray:
-    most = np.full(len(left), -NEVER, dtype=np.int64)
-    for least, resource in GraphPaths(part.problem, part.implied.plain).works():
-        if least > goal:
-            own = part.problem.ops_by_resource[resource]
-            most[own] = np.minimum(most[own], left[own].max())
-    return most
+def _deadlines(window: Subproblem, paths: IntArray, goal: int) -> IntArray:
+    deadline = np.full(len(paths), -NEVER, dtype=np.int64)
+    for length, resource in GraphPaths(window.problem, window.implied.plain).works():
+        if length > goal:
+            ops = window.problem.ops_by_resource[resource]
+            deadline[ops] = np.minimum(deadline[ops], paths[ops].max())
+    return deadline

@@ -91,21 +91,21 @@ class Variables:
 
         Without a hint of the objective CP-SAT may find no schedule for long.
         """
-        starts, ends = schedule.start.tolist(), schedule.end.tolist()
-        hints = dict(enumerate(starts))
+        start, end = schedule.start.tolist(), schedule.end.tolist()
+        hints = dict(enumerate(start))
         for size, first, last in self._sizes:
-            begin = 0 if first == ALWAYS else starts[first]
-            finish = self.windows.horizon + 1 if last == ALWAYS else ends[last]
+            begin = 0 if first == ALWAYS else start[first]
+            finish = self.windows.horizon + 1 if last == ALWAYS else end[last]
             hints[size.index] = finish - begin
         for (first, second), literal in self.orders.items():
-            hints[literal.index] = int(ends[first] <= starts[second])
+            hints[literal.index] = int(end[first] <= start[second])
         for resource, variable in self.span_start.items():
             ops = self.problem.ops_by_resource[resource]
             hints[variable.index] = int(schedule.start[ops].min())
         hints[self.objective.index] = schedule.value
-        given = self.model.proto.solution_hint
-        given.vars.extend(list(hints))
-        given.values.extend(list(hints.values()))
+        proto = self.model.proto.solution_hint
+        proto.vars.extend(list(hints))
+        proto.values.extend(list(hints.values()))
 
 
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:

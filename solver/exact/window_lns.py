@@ -36,8 +36,8 @@ class _WindowQuestion(NamedTuple):
     bound: int  # a lower bound on that makespan
 
 
-def _bound(part: Subproblem, enough: int) -> int:
-    return best_bound(lower_bounds(part.implied, enough=enough)).value
+def _bound(window: Subproblem, enough: int) -> int:
+    return best_bound(lower_bounds(window.implied, enough=enough)).value
 
 
 @dataclass
@@ -117,8 +117,8 @@ class WindowLNS(QuestionSearch):
 
     def _try(self, first: int, last: int, slant: int) -> None:
         self.spent += self.params.base_units
-        part = self._whole.part(first, last, slant)
-        asked, target, most, bound = self._question(part, self._aim())
+        window = self._whole.part(first, last, slant)
+        asked, target, limit, bound = self._question(window, self._aim())
         if bound > target:
             self.counts.bounded += 1
             return
@@ -129,54 +129,56 @@ class WindowLNS(QuestionSearch):
         if answer.infeasible:
             self.counts.refuted += 1
         elif answer.schedule is None or not self._accept(
-            asked.put_back(answer.schedule), most
+            asked.put_back(answer.schedule), limit
         ):
             self.counts.left_open += 1
         else:
             self.counts.better += 1
 
     def _aim(self) -> _Aim:
-        known = self._whole.schedule.value + self._whole.shift
+        value = self._whole.schedule.value + self._whole.shift
         gap = self.best.value - self.board.bound.value
         # The search is exhausted once no longest window has a better schedule, however little.
         if self._ops == self._most:
-            return _Aim(known, 1, known, 1)
+            return _Aim(value, 1, value, 1)
         params = self.params
         step = max(1, int(params.least_step * gap))
-        least = int(params.least_gain * gap) + 1
-        return _Aim(known, least, known - int(params.held_gain * gap), step)
+        gain = int(params.least_gain * gap) + 1
+        return _Aim(value, gain, value - int(params.held_gain * gap), step)
 
-    def _question(self, part: Subproblem, aim: _Aim) -> _WindowQuestion:
+    def _question(self, window: Subproblem, aim: _Aim) -> _WindowQuestion:
         # A better schedule, or shorter paths for one.
         better, value = aim.known - 1, self.best.value
-        bound = _bound(part, aim.known - aim.least + 1)
+        bound = _bound(window, aim.known - aim.least + 1)
         if aim.known - bound >= aim.least:
-            return _WindowQuestion(part, better, value - 1, bound)
-        held = hold_full(part, aim.goal)
+            return _WindowQuestion(window, better, value - 1, bound)
+        held = hold_full(window, aim.goal)
         if held is None:
-            return _WindowQuestion(part, better, value - 1, _bound(part, aim.known))
+            return _WindowQuestion(window, better, value - 1, _bound(window, aim.known))
         target = held.value - aim.step
         return _WindowQuestion(held.part, target, value, _bound(held.part, target + 1))
 
-    def _accept(self, found: Schedule, most: int) -> bool:
+    def _accept(self, schedule: Schedule, limit: int) -> bool:
         # Amounts of memory without a small scale are rounded in the model.
-        if found.value > most or check_schedule(found.problem, found):
+        if schedule.value > limit or check_schedule(schedule.problem, schedule):
             return False
-        self._keep(found)
+        self._keep(schedule)
         return True
 
     def _take_incumbent(self) -> None:
-        other = self.board.incumbent
-        if other is not self._taken and other is not None:
-            self._taken = other
-            if other.schedule.value < self.best.value:
-                self._keep(other.schedule)
+        incumbent = self.board.incumbent
+        if incumbent is not self._taken and incumbent is not None:
+            self._taken = incumbent
+            if incumbent.schedule.value < self.best.value:
+                self._keep(incumbent.schedule)
 
     def _keep(self, schedule: Schedule) -> None:
         self._whole = FixedOrderGraph(
             self.implied, index_ordered(self.implied, schedule)
         )
-        self.best = min(schedule, self._whole.schedule, key=lambda known: known.value)
+        self.best = min(
+            schedule, self._whole.schedule, key=lambda candidate: candidate.value
+        )
         value = self.board.value
         if value is None or self.best.value < value:
             self.board.propose(self.best, NEIGHBOURHOODS)

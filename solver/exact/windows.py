@@ -86,15 +86,16 @@ def _within_spans(
     # Tightened starts of devices tighten ends once more; every pass is valid by itself.
     for _ in range(2):
         starts = np.array(
-            [latest[own].min() if len(own) else 0 for own in ops], dtype=np.int64
+            [latest[members].min() if len(members) else 0 for members in ops],
+            dtype=np.int64,
         )
         starts[anchored] = 0
         for device in devices:
             tail = spans.around(device).tail
-            ends = np.where(
+            limits = np.where(
                 tail > NEVER // 2, int(starts[device]) + upper - tail, 2**62
             )
-            latest = np.minimum(latest, ends)
+            latest = np.minimum(latest, limits)
     return latest
 
 

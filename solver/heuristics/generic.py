@@ -34,10 +34,8 @@ from ppsolve.solver.structure.timing import time_orders
 def list_tail(problem: Problem) -> Schedule:
     """Schedule the longest tail (critical path) first; weight gradients fill idle time."""
     rank = longest_tail(problem)
-    found = _parallel(
-        problem, PriorityRule(rank, fillers(problem), 1.0, 1.0, frees_memory=True)
-    )
-    return settled(found)
+    rule = PriorityRule(rank, fillers(problem), 1.0, 1.0, frees_memory=True)
+    return settled(_parallel(problem, rule))
 
 
 def list_work(problem: Problem) -> Schedule:
@@ -55,10 +53,10 @@ def list_serial(problem: Problem) -> Schedule:
 
     Raises `NotApplicableError`: the problem has too many ops.
     """
-    most = 50_000  # takes 1 to 2 s; time may grow with the square of the ops
-    if problem.num_ops > most:
+    limit = 50_000  # takes 1 to 2 s; time may grow with the square of the ops
+    if problem.num_ops > limit:
         raise NotApplicableError(
-            f"needs at most {most} ops (serial generation), got {problem.num_ops}"
+            f"needs at most {limit} ops (serial generation), got {problem.num_ops}"
         )
     return generate_serial(problem, longest_tail(problem), index_order(problem))
 
@@ -80,10 +78,12 @@ def _parallel(problem: Problem, rule: PriorityRule) -> Schedule:
 
 def _list(generate: Callable[[Problem], Schedule]) -> HeuristicFunction:
     def propose(request: Request) -> Proposal:
-        made = generate(request.problem)
+        schedule = generate(request.problem)
         if request.problem.objective is Objective.DEVICE_SPAN:
-            made = compact_spans(made, request.effort.clock.share(COMPACTION.share))
-        return Proposal(made.normalised())
+            schedule = compact_spans(
+                schedule, request.effort.clock.share(COMPACTION.share)
+            )
+        return Proposal(schedule.normalised())
 
     return propose
 
@@ -97,8 +97,8 @@ def _ordered(request: Request) -> Proposal:
     reason = obstacle(request.problem, effort.params.orders)
     if reason is not None:
         raise NotApplicableError(reason)
-    known = effort.board.schedule or list_tail(request.problem).normalised()
-    return Proposal(order_search(known, effort))
+    schedule = effort.board.schedule or list_tail(request.problem).normalised()
+    return Proposal(order_search(schedule, effort))
 
 
 GENERIC = (

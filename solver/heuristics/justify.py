@@ -89,8 +89,12 @@ class Justifier:
     def _justified(self, schedule: Schedule, floor: IntArray, rounds: int) -> Schedule:
         start = schedule.start.copy()
         justify(self._tables, self._buffers, floor, rounds, start)
-        found = Schedule(self.problem, start)
-        return schedule if self._may_overfill and not _keeps_memory(found) else found
+        justified = Schedule(self.problem, start)
+        return (
+            schedule
+            if self._may_overfill and not _keeps_memory(justified)
+            else justified
+        )
 
 
 def _goal(problem: Problem) -> Goal:
@@ -107,7 +111,7 @@ def _goal(problem: Problem) -> Goal:
         problem.objective,
     )
     is_span, is_completion = (
-        int(objective is each) for each in (Objective.DEVICE_SPAN, Objective.COMPLETION)
+        int(objective is kind) for kind in (Objective.DEVICE_SPAN, Objective.COMPLETION)
     )
     return Goal(is_span, is_completion, groups, problem.weight)
 

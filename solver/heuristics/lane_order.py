@@ -86,14 +86,15 @@ class Lanes:
             pool: float(pools[pool].limit - pools[pool].initial) / total
             for pool, total in amount_times.items()
         }
-        least = min(rate.values(), default=0.0)
+        lowest = min(rate.values(), default=0.0)
         shares = (
-            lane.lifetime * (least if share.everywhere else rate[lane.pool])
+            lane.lifetime * (lowest if share.everywhere else rate[lane.pool])
             for lane in self.each
         )
         # A share of 3 that is 2.9999999 as a double stays 3.
         limits = (
-            max(1, int(part * share.factor + share.offset + 1e-6)) for part in shares
+            max(1, int(fitting * share.factor + share.offset + 1e-6))
+            for fitting in shares
         )
         return np.fromiter(limits, dtype=np.int64)
 
@@ -108,7 +109,9 @@ class Lanes:
             lane.lifetime - int(duration[lane.first_release[0]]) for lane in self.each
         )
         longest = (max(1, int(duration[lane.acquire].max())) for lane in self.each)
-        limits = (max(1, wait // one) for wait, one in zip(waits, longest, strict=True))
+        limits = (
+            max(1, wait // length) for wait, length in zip(waits, longest, strict=True)
+        )
         return np.fromiter(limits, dtype=np.int64)
 
     @property
@@ -121,9 +124,9 @@ class Lanes:
         """Micro-batches that fit into the tightest pool with the acquires of all its lanes."""
         return self._fitting([(lane.pool, lane.amount) for lane in self.each])
 
-    def _fitting(self, taken: Sequence[tuple[int, Fraction]]) -> int:
+    def _fitting(self, amounts: Sequence[tuple[int, Fraction]]) -> int:
         total: dict[int, Fraction] = defaultdict(Fraction)
-        for pool, amount in taken:
+        for pool, amount in amounts:
             total[pool] += amount
         pools = ((self.problem.pools[pool], amount) for pool, amount in total.items())
         return min(int((pool.limit - pool.initial) / amount) for pool, amount in pools)
@@ -158,12 +161,12 @@ class Lanes:
             lags are 0.
         """
         pairs = []
-        for lane, most, steady in zip(
+        for lane, limit, steady in zip(
             self.each, limits.tolist(), burst.steady.tolist(), strict=True
         ):
             number = np.arange(len(lane.acquire))
-            is_full = (number < most) | (number >= len(number) - burst.forwards)
-            opener = number - np.where(is_full, most, min(steady, most))
+            is_full = (number < limit) | (number >= len(number) - burst.forwards)
+            opener = number - np.where(is_full, limit, min(steady, limit))
             pairs.append(
                 (lane.first_release[opener[opener >= 0]], lane.acquire[opener >= 0])
             )
@@ -191,23 +194,27 @@ def _lanes_of_pool(
     )
     rows = rows[np.lexsort((op[rows], problem.microbatch[op[rows]]))]
     stage = problem.stage[op[rows]]
-    known = dict.fromkeys(problem.stage[op[np.sort(rows)]].tolist())
+    stages = dict.fromkeys(problem.stage[op[np.sort(rows)]].tolist())
     lanes = []
-    for this in (rows[stage == one] for one in known):
-        ends = back[first[this]], back[last[this]]
+    for this in (rows[stage == value] for value in stages):
+        releases = back[first[this]], back[last[this]]
         lifetime = int(
-            np.max(tail[op[this]] - tail[ends[0]] + problem.duration[ends[0]])
+            np.max(tail[op[this]] - tail[releases[0]] + problem.duration[releases[0]])
         )
         largest = max(
             pool.amounts[amount] for amount in np.unique(index[this]).tolist()
         )
-        given = pool.release_amount[np.isin(pool.release_op, ends[1])]
-        kept = max(pool.amounts[amount] for amount in np.unique(given).tolist())
-        lanes.append(RuleLane(number, largest, op[this], *ends, max(lifetime, 1), kept))
+        returned = pool.release_amount[np.isin(pool.release_op, releases[1])]
+        kept = max(pool.amounts[amount] for amount in np.unique(returned).tolist())
+        lanes.append(
+            RuleLane(number, largest, op[this], *releases, max(lifetime, 1), kept)
+        )
     return lanes
 
 
 def _behind(releases: IntArray, acquires: IntArray, labels: IntArray) -> IntArray:
     # The excess that a forward gives back itself says nothing of how long its micro-batch is held.
-    own = np.isin(releases, acquires)
-    return releases[~(own & np.isin(labels[releases], labels[releases[~own]]))]
+    is_acquire = np.isin(releases, acquires)
+    return releases[
+        ~(is_acquire & np.isin(labels[releases], labels[releases[~is_acquire]]))
+    ]

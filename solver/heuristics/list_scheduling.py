@@ -179,8 +179,10 @@ def generate_parallel(
 
 def _ranking(problem: Problem, rule: PriorityRule) -> Ranking:
     by_rank = problem.is_compute if rule.first_come else np.ones(problem.num_ops)
-    given = (rule.patience, rule.filler_patience)
-    patience, filler_patience = (round(min(each * PATIENCE, 2**20)) for each in given)
+    factors = (rule.patience, rule.filler_patience)
+    patience, filler_patience = (
+        round(min(factor * PATIENCE, 2**20)) for factor in factors
+    )
     return Ranking(
         rule.rank,
         rule.filler.astype(np.int64),

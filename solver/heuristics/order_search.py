@@ -50,7 +50,7 @@ def obstacle(problem: Problem, budget: OrderSearchBudget | None = None) -> str |
 
 
 def order_search(
-    known: Schedule,
+    schedule: Schedule,
     effort: Effort | None = None,
     *,
     steps: int | None = None,
@@ -62,28 +62,28 @@ def order_search(
     same positions trade places as a whole. Each round is twice as long as the one before and begins
     from the best schedule.
 
-    `known`: a feasible schedule to improve, of a problem without an `obstacle`.
+    `schedule`: a feasible schedule to improve, of a problem without an `obstacle`.
     `effort`: clock, board and budgets. Better schedules are proposed to the board, and
         the search ends at its bound.
     `steps`: number of steps. Without a limited clock the schedule is the same on every
         machine.
     `seed`: first random number, from 1 to 2**31 - 2.
-    Returns: no longer than `known`.
+    Returns: no longer than `schedule`.
     """
     effort = effort or Effort()
     clock, budget = effort.clock, effort.params.orders
-    search, bound = _OrderSearch(known, seed, effort), effort.board.bound.value
+    search, bound = _OrderSearch(schedule, seed, effort), effort.board.bound.value
     ends_early = steps is None and not (effort.uses_all and clock.is_limited)
-    most, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
-    ops = known.problem.num_ops
+    limit, looks, spent, gained = math.inf if steps is None else steps, 1, 0, 0
+    ops = schedule.problem.num_ops
     patience = min(
         budget.patience, budget.patience_per_op * ops, budget.patience_times_ops // ops
     )
     if ends_early and not clock.is_limited and ops > budget.large_ops:
-        most = patience
-    while spent < most and not clock.is_over and search.best.makespan > bound:
+        limit = patience
+    while spent < limit and not clock.is_over and search.best.makespan > bound:
         before = search.best
-        spent += search.anneal(clock, looks, most - spent)
+        spent += search.anneal(clock, looks, limit - spent)
         looks *= 2
         if search.best is not before:
             gained = spent
@@ -93,26 +93,26 @@ def order_search(
 
 
 class _OrderSearch:
-    def __init__(self, known: Schedule, seed: int, effort: Effort) -> None:
+    def __init__(self, schedule: Schedule, seed: int, effort: Effort) -> None:
         board, self._budget = effort.board, effort.params.orders
-        self._board, self.best, problem = board, known, known.problem
+        self._board, self.best, problem = board, schedule, schedule.problem
         traders = _traders(problem)
-        edges = [] if len(traders[2]) else _index_order_kept_by(known)
+        edges = [] if len(traders[2]) else _index_order_kept_by(schedule)
         self._shop, self._bound = (
             order_state(problem, edges, traders),
             board.bound.value,
         )
         level = Dag.of(problem, *edges).level
-        self._order: IntArray = np.lexsort((level, known.start)).astype(np.int64)
+        self._order: IntArray = np.lexsort((level, schedule.start)).astype(np.int64)
         self._best = self._order.copy()
         rooms = np.zeros((2, problem.num_resources), dtype=np.int64)
         self._buffers = OrderBuffers(
             *rooms, *np.zeros((15, problem.num_ops), dtype=np.int64)
         )
-        self._rng, self._known = np.array([seed], dtype=np.int64), known.makespan
+        self._rng, self._known = np.array([seed], dtype=np.int64), schedule.makespan
         self._mean = float(problem.duration.mean())
 
-    def anneal(self, clock: Clock, looks: int, left: float) -> int:
+    def anneal(self, clock: Clock, looks: int, limit: float) -> int:
         """Go through one round of annealing from the best orders; return the number of steps."""
         problem, budget, done = self.best.problem, self._budget, 0
         size = max(1, min(budget.steps, budget.steps_times_ops // problem.num_ops))
@@ -121,7 +121,7 @@ class _OrderSearch:
             10 * budget.levels * looks * size
         )  # ops; compiled code is loaded for any search
         for look in range(budget.levels * looks):
-            steps = int(min(size, left - done))
+            steps = int(min(size, limit - done))
             if steps == 0 or clock.is_over or self._known <= self._bound:
                 break
             fall = (budget.cold / budget.hot) ** (look // looks / (budget.levels - 1))
@@ -143,16 +143,18 @@ class _OrderSearch:
         return done
 
     def _schedule(self) -> Schedule:
-        place = self._shop.resource[self._best]
+        resource = self._shop.resource[self._best]
         problem, resources = self.best.problem, range(self.best.problem.num_resources)
         return time_orders(
-            problem, [self._best[place == number] for number in resources]
+            problem, [self._best[resource == number] for number in resources]
         )
 
 
-def _index_order_kept_by(known: Schedule) -> list[Edges]:
-    before, after, lag = index_order(known.problem)
-    is_kept = (lag >= 0).all() and (known.start[after] >= known.end[before] + lag).all()
+def _index_order_kept_by(schedule: Schedule) -> list[Edges]:
+    before, after, lag = index_order(schedule.problem)
+    is_kept = (lag >= 0).all() and (
+        schedule.start[after] >= schedule.end[before] + lag
+    ).all()
     return [(before, after, lag)] if is_kept else []
 
 
@@ -220,11 +222,11 @@ def _homes(problem: Problem) -> list[int] | None:
     resource = _resources(problem)
     homes: list[int] = []
     for pool in problem.pools:
-        found = np.unique(
+        resources = np.unique(
             resource[np.concatenate([pool.acquire_op, pool.release_op])]
         ).tolist()
-        if len(found) > 1 or found == [FREE]:
+        if len(resources) > 1 or resources == [FREE]:
             return None
-        homes += found or [FREE]
+        homes += resources or [FREE]
     used = [home for home in homes if home != FREE]
     return homes if len(set(used)) == len(used) else None

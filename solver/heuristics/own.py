@@ -72,10 +72,12 @@ def arguments_of(function: OwnFunction) -> tuple[str, ...]:
     Raises `InputError`: it takes neither, or something else besides.
     """
     try:
-        taken = list(signature(function).parameters.values())
+        parameters = list(signature(function).parameters.values())
     except (TypeError, ValueError):
-        taken = []
-    words = tuple(_argument(one) for one in taken if _is_required(one))
+        parameters = []
+    words = tuple(
+        _argument(parameter) for parameter in parameters if _is_required(parameter)
+    )
     if not words or None in words:
         raise InputError(
             f'expected "{_named(function).__qualname__}" to take an instance or a problem: a '
@@ -92,8 +94,12 @@ def _is_required(parameter: Parameter) -> bool:
 def _argument(parameter: Parameter) -> str | None:
     if parameter.kind is Parameter.KEYWORD_ONLY:
         return None
-    given = parameter.annotation
-    text = given if isinstance(given, str) else getattr(given, "__name__", "")
+    annotation = parameter.annotation
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", "")
+    )
     last = text.strip("'\"").rpartition(".")[2]
     if last == "Problem":
         return "problem"
@@ -108,9 +114,9 @@ def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
         words = arguments_of(function)
     except InputError as error:
         raise HeuristicFailedError(error.message) from None
-    given = {"instance": request.instance, "problem": _read_only(request.problem)}
+    arguments = {"instance": request.instance, "problem": _read_only(request.problem)}
     try:
-        answer = function(*(given[word] for word in words))
+        answer = function(*(arguments[word] for word in words))
     except NotApplicableError:
         raise
     except (Exception, SystemExit) as error:
@@ -120,14 +126,14 @@ def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
 
 def _proposed(answer: Any, request: Request) -> Proposal:
     try:
-        found = _read(answer)
-        if isinstance(found, np.ndarray):
+        result = _read(answer)
+        if isinstance(result, np.ndarray):
             return Proposal(
-                _moved(request.problem, _starts(found, request.problem.num_ops))
+                _moved(request.problem, _starts(result, request.problem.num_ops))
             )
         if request.follow is None:
             raise InputError("expected starts: this kind of instance takes no orders")
-        return request.follow(found)
+        return request.follow(result)
     except DeadlockError:
         raise
     except InputError as error:
@@ -140,12 +146,14 @@ def exception_line(error: BaseException) -> str:
     """Return an exception and where it was raised in one line."""
     text = " ".join(str(error).split())[:LONGEST_LINE]
     frames = [
-        one
-        for one in traceback.extract_tb(error.__traceback__)
-        if one.filename[:1] != "<"
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename[:1] != "<"
     ]
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
+    location = (
+        f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    )
+    return f"{type(error).__name__}{': ' if text else ''}{text}{location}"
 
 
 def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
@@ -179,20 +187,24 @@ def _described(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _starts(given: np.ndarray[Any, Any], count: int) -> IntArray:
-    if given.shape != (count,):
-        raise InputError(f"expected {count} starts, one for each op, got {len(given)}")
-    if given.dtype.kind not in "iufO" or any(
-        isinstance(one, bool) for one in given.tolist()
+def _starts(starts: np.ndarray[Any, Any], count: int) -> IntArray:
+    if starts.shape != (count,):
+        raise InputError(f"expected {count} starts, one for each op, got {len(starts)}")
+    if starts.dtype.kind not in "iufO" or any(
+        isinstance(start, bool) for start in starts.tolist()
     ):
         raise InputError("expected starts in whole ticks")
-    most = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
-    for op, one in enumerate(given.tolist()):
-        if not isinstance(one, int | float) or one != one // 1 or abs(one) > most:
+    limit = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
+    for op, start in enumerate(starts.tolist()):
+        if (
+            not isinstance(start, int | float)
+            or start != start // 1
+            or abs(start) > limit
+        ):
             raise InputError(
-                f"expected a start in whole ticks, got {_described(one)} for op {op}"
+                f"expected a start in whole ticks, got {_described(start)} for op {op}"
             )
-    return np.array([int(one) for one in given.tolist()], dtype=np.int64)
+    return np.array([int(start) for start in starts.tolist()], dtype=np.int64)
 
 
 def _moved(problem: Problem, start: IntArray) -> Schedule:
@@ -206,10 +218,10 @@ def _read_only(problem: Problem) -> Problem:
 
 
 def _views(owner: Any) -> dict[str, Any]:
-    found = {field.name: getattr(owner, field.name) for field in fields(owner)}
+    values = {field.name: getattr(owner, field.name) for field in fields(owner)}
     return {
         name: _view(value)
-        for name, value in found.items()
+        for name, value in values.items()
         if name != "pools" and isinstance(value, np.ndarray | Mapping | tuple)
     }
 
@@ -235,31 +247,31 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
         twice.
     """
     every = range(problem.num_ops)
-    known = dict(zip(problem.op_names(every), every, strict=True))
-    found = [
-        [_number(given, known, place) for given in row]
-        for place, row in enumerate(orders)
+    numbers = dict(zip(problem.op_names(every), every, strict=True))
+    rows = [
+        [_number(entry, numbers, position) for entry in row]
+        for position, row in enumerate(orders)
     ]
     seen: set[int] = set()
-    for op in (op for row in found for op in row):
+    for op in (op for row in rows for op in row):
         if op in seen:
             raise InputError(f'the op "{problem.op_name(op)}" is there twice')
         seen.add(op)
-    return [np.array(row, dtype=np.int64) for row in found]
+    return [np.array(row, dtype=np.int64) for row in rows]
 
 
-def _number(given: Any, known: Mapping[str, int], place: int) -> int:
-    is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
+def _number(entry: Any, numbers: Mapping[str, int], position: int) -> int:
+    is_number = isinstance(entry, int | np.integer) and not isinstance(entry, bool)
     op = (
-        int(given)
+        int(entry)
         if is_number
-        else known.get(given, FREE)
-        if isinstance(given, str)
+        else numbers.get(entry, FREE)
+        if isinstance(entry, str)
         else FREE
     )
-    if not 0 <= op < len(known):
+    if not 0 <= op < len(numbers):
         raise InputError(
-            f"order {place} has {_described(given)}, which is no op of the instance"
+            f"order {position} has {_described(entry)}, which is no op of the instance"
         )
     return op
 
@@ -285,18 +297,20 @@ def load_function(spec: str) -> Callable[..., Any]:
     if not home or not name:
         raise InputError(f'"{spec}": {EXPECTED}')
     module = _imported(spec, home)
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        known = [
-            key for key, one in vars(module).items() if callable(one) and key[:1] != "_"
+    target: Any = module
+    for attribute in name.split("."):
+        target = getattr(target, attribute, None)
+    if target is None:
+        names = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and key[:1] != "_"
         ]
-        hint = did_you_mean(name, known) if known else ""
+        hint = did_you_mean(name, names) if names else ""
         raise InputError(f'"{spec}": there is no "{name}" in {home}{hint}')
-    if not callable(found):
+    if not callable(target):
         raise InputError(f'"{spec}": expected a function, "{name}" is none')
-    return found
+    return target
 
 
 def source_of(spec: str) -> Path | None:
@@ -306,12 +320,12 @@ def source_of(spec: str) -> Path | None:
         return Path(home)
     _reachable(Path.cwd())
     try:
-        found = importlib.util.find_spec(home)
+        module_spec = importlib.util.find_spec(home)
     except Exception:
         return None
     return (
-        Path(found.origin)
-        if found is not None and found.has_location and found.origin
+        Path(module_spec.origin)
+        if module_spec is not None and module_spec.has_location and module_spec.origin
         else None
     )
 
@@ -341,13 +355,13 @@ def _of_file(path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     _reachable(path.parent)
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
         raise InputError(f'"{path}": {EXPECTED}')
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -84,16 +84,18 @@ class ParallelSearch:
         return clock.within(max(seconds, params.least_seconds))
 
 
-def order_turns(known: Schedule, board: Board, params: HeuristicParams) -> Turns:
+def order_turns(initial: Schedule, board: Board, params: HeuristicParams) -> Turns:
     """Return the search over orders in turns, each with other random numbers.
 
-    `known`: a schedule of a problem without an obstacle to this search.
+    `initial`: a schedule of a problem without an obstacle to this search.
     `board`: each turn goes on from its schedule.
     """
     seeds = count(2)
 
     def search(clock: Clock) -> None:
-        best = min(known, board.schedule or known, key=lambda schedule: schedule.value)
+        best = min(
+            initial, board.schedule or initial, key=lambda schedule: schedule.value
+        )
         effort = Effort(clock, uses_all=True, board=board, params=params)
         order_search(best, effort, seed=next(seeds))
 

@@ -93,8 +93,8 @@ def _smallest_span(
     devices = [problem.ops_by_resource[r] for r in problem.span_resources.tolist()]
     low = max((int(problem.duration[ops].sum()) for ops in devices), default=0)
     sizes = np.cumsum([0, *map(len, devices)]).astype(np.int64)
-    place = np.argsort(order)
-    groups = Groups(sizes, place[np.concatenate([problem.before[:0], *devices])])
+    rank = np.argsort(order)
+    groups = Groups(sizes, rank[np.concatenate([problem.before[:0], *devices])])
     graph = renumbered(graph, order)
     best, high = schedule, schedule.device_span
     steps = COMPACTION.effort // max(problem.num_ops, 1)
@@ -106,7 +106,7 @@ def _smallest_span(
         target = (low + high) // 2
         start = problem.release[order]
         if start_within(graph, groups, target, start):
-            best = Schedule(problem, start[place])
+            best = Schedule(problem, start[rank])
             high = best.device_span
         else:
             low = target + 1

@@ -114,8 +114,8 @@ class Sweep:
         """Return the best schedule found; device spans are compacted."""
         self._try_rules(max(self.params.least_rules, (steps or 0) // 2))
         if self.known is not None:
-            known = self.known.schedule
-            self._keep(_RatedSchedule(self._score(known), self._count(), known))
+            schedule = self.known.schedule
+            self._keep(_RatedSchedule(self._score(schedule), self._count(), schedule))
         if self.stuck is not None and not self.best:
             raise self.stuck
         if self.justifier is not None:
@@ -129,10 +129,10 @@ class Sweep:
         is_met = bool(self.best) and self.best[0].score <= (0, self.board.bound.value)
         return self.clock.is_over or is_met
 
-    def _try_rules(self, least: int) -> None:
+    def _try_rules(self, fewest: int) -> None:
         cost = RULES.generation_cost + (RULES.round_cost if self.justifier else 0)
         share = self.params.rules_share if self.justifier else 1.0
-        for _ in range(max(least, int(self.passes * share) // cost)):
+        for _ in range(max(fewest, int(self.passes * share) // cost)):
             if self.best:
                 self._share()
             if self.best and self._is_over:
@@ -159,18 +159,18 @@ class Sweep:
         self.number += 1
         return self.number
 
-    def _keep(self, found: _RatedSchedule) -> None:
-        self.best = sorted([*self.best, found], key=lambda kept: kept.key)[
+    def _keep(self, rated: _RatedSchedule) -> None:
+        self.best = sorted([*self.best, rated], key=lambda kept: kept.key)[
             : self.params.kept
         ]
 
     def _search(self, justifier: Justifier) -> None:
-        for place, kept in enumerate(self.best):
-            if (place and self.passes <= 0) or self._is_over:
+        for index, kept in enumerate(self.best):
+            if (index and self.passes <= 0) or self._is_over:
                 break
             self.passes -= 2 * RULES.round_cost
             better = justifier.improve(kept.schedule, 2)
-            self.best[place] = replace(kept, schedule=better, score=self._score(better))
+            self.best[index] = replace(kept, schedule=better, score=self._score(better))
         self.best.sort(key=lambda kept: kept.key)
         shaken = _Shaken(self.best[0])
         while self.passes > 0 and not self._is_over:
@@ -198,14 +198,14 @@ class Sweep:
             self.told = best.schedule
             if value is None or best.score[1] < value:
                 self.board.propose(self._compacted(best.schedule), SWEEP)
-        other = self.board.incumbent
-        if other is None or other is self.taken:
+        incumbent = self.board.incumbent
+        if incumbent is None or incumbent is self.taken:
             return
-        self.taken = other
-        if other.by != SWEEP:
+        self.taken = incumbent
+        if incumbent.by != SWEEP:
             self._keep(
                 _RatedSchedule(
-                    self._score(other.schedule), self._count(), other.schedule
+                    self._score(incumbent.schedule), self._count(), incumbent.schedule
                 )
             )
 
@@ -223,11 +223,11 @@ class Sweep:
             return replace(shaken, moved=None, failures=shaken.failures + 1)
         if score == shaken.start.score:
             return replace(shaken, moved=schedule, failures=shaken.failures + 1)
-        found = replace(
+        rated = replace(
             shaken.start, schedule=schedule, score=score, number=self._count()
         )
-        self._keep(found)
-        return _Shaken(found)
+        self._keep(rated)
+        return _Shaken(rated)
 
     def _score(self, schedule: Schedule) -> tuple[int, int]:
         pinned = self.pinned

@@ -143,9 +143,11 @@ def _room(flow: Flow) -> IntArray:
 
 def _rest(flow: Flow, after: IntArray) -> IntArray:
     """Return the work of each resource and the least chain behind one of its positions."""
-    rest = np.zeros(flow.num_resources, dtype=np.int64)
+    work = np.zeros(flow.num_resources, dtype=np.int64)
     for resource in range(flow.num_resources):
-        own = flow.resource == resource
-        if own.any():
-            rest[resource] = flow.duration[:, own].sum() + after[:, own].min()
-    return rest
+        positions = flow.resource == resource
+        if positions.any():
+            work[resource] = (
+                flow.duration[:, positions].sum() + after[:, positions].min()
+            )
+    return work

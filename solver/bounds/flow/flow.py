@@ -120,11 +120,11 @@ def flow_of(problem: Problem) -> Flow | None:
 
 def _alone(problem: Problem, ops: IntArray) -> tuple[IntArray, IntArray]:
     """Return the longest chains of ops of no micro-batch ahead of each position, and behind it."""
-    alone, duration = problem.microbatch == FREE, problem.duration
+    is_free, duration = problem.microbatch == FREE, problem.duration
     delay = duration[problem.before] + problem.lag
     ahead, behind = (
         Dag(problem.num_ops, problem.before[kept], problem.after[kept], delay[kept])
-        for kept in (alone[problem.before], alone[problem.after])
+        for kept in (is_free[problem.before], is_free[problem.after])
     )
     head, tail = ahead.heads(np.zeros_like(duration)), behind.tails(duration) - duration
     return head[ops].min(axis=0), tail[ops].min(axis=0)

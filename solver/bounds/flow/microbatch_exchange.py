@@ -21,17 +21,20 @@ from ppsolve.solver.kernels.microbatch_exchange import (
 )
 
 
-def sizes_of(flow: Flow, alone: IntArray) -> ExchangeSizes:
+def sizes_of(flow: Flow, free_duration: IntArray) -> ExchangeSizes:
     """Return durations and amounts as kernels read them.
 
     `flow`: m micro-batches, V positions.
-    `alone`: int64[c], durations of ops of no micro-batch.
+    `free_duration`: int64[c], durations of ops of no micro-batch.
     Returns: flat tables with a last row for ops of no micro-batch.
     """
     count, positions = flow.duration.shape
-    shape = (count + 1, positions + len(alone))
+    shape = (count + 1, positions + len(free_duration))
     duration, acquire, release = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    duration[:count, :positions], duration[count, positions:] = flow.duration, alone
+    duration[:count, :positions], duration[count, positions:] = (
+        flow.duration,
+        free_duration,
+    )
     acquire[:count, :positions], release[:count, :positions] = (
         flow.acquire,
         flow.release,
@@ -68,8 +71,8 @@ def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
     """
     yield list(members)
     rising = [
-        members[place]
-        for place in np.argsort(work[list(members)], kind="stable").tolist()
+        members[index]
+        for index in np.argsort(work[list(members)], kind="stable").tolist()
     ]
     yield rising
     yield rising[::-1]
@@ -104,15 +107,15 @@ class MicrobatchExchange:
         self.member, self.best_member = self._members[:half], self._members[half:]
         self.count, self.best_count = self._counts[:count], self._counts[count:]
         self.value, self.best_value = self._values[:count], self._values[count:]
-        self.count[:] = self.best_count[:] = [len(those) for those in members]
+        self.count[:] = self.best_count[:] = [len(replica) for replica in members]
         self.member[:] = self.best_member[:] = self._placed(members)
         self._time()
         self.best_value[:] = self.value
 
     def _placed(self, members: Sequence[Sequence[int]]) -> IntArray:
         table = np.zeros((len(members), self._problem.choice.width), dtype=np.int64)
-        for row, those in zip(table, members, strict=True):
-            row[: len(those)] = those
+        for row, replica in zip(table, members, strict=True):
+            row[: len(replica)] = replica
         return table.ravel()
 
     def _time(self) -> None:
@@ -123,7 +126,7 @@ class MicrobatchExchange:
         rows = self.member.reshape(len(self.count), -1)
         best, value = rows.copy(), self.value.copy()
         for orders in zip(
-            *(arrangements(work, those) for those in self.members), strict=True
+            *(arrangements(work, replica) for replica in self.members), strict=True
         ):
             self.member[:] = self._placed(orders)
             self._time()
@@ -204,9 +207,9 @@ class Heat:
         if self._walk == self._length:
             self._length, self._walk = 2 * self._length, 0
             search.return_to_best()
-        left = 1 - self._walk / self._length
+        fraction = 1 - self._walk / self._length
         self._walk += 1
-        return 1 + int(search.best * self._share * left * left)
+        return 1 + int(search.best * self._share * fraction * fraction)
 
 
 def improve_slowest(
@@ -229,10 +232,10 @@ def improve_slowest(
         if search.best <= target or spent[slowest] >= patience:
             return
         began = clock.elapsed
-        left = search.walk(steps, target, heats[slowest].next(search))
+        unspent = search.walk(steps, target, heats[slowest].next(search))
         seconds = max(clock.elapsed - began, 1e-6)
-        wanted = min(params.walk_seconds, clock.left / 2)
-        steps = max(1, min(4 * steps, int(max(steps - left, 1) * wanted / seconds)))
+        budget = min(params.walk_seconds, clock.left / 2)
+        steps = max(1, min(4 * steps, int(max(steps - unspent, 1) * budget / seconds)))
         spent[slowest] += seconds
         if search.best < noted[slowest] * (1 - params.worth):
             noted[slowest], spent[slowest] = search.best, 0.0

@@ -132,19 +132,19 @@ def replica_pattern_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
     problem = schedule.problem
     keys = Dag.of(problem).level, schedule.end, schedule.start
     ops = np.lexsort(keys).astype(np.int64)  # each behind all that it waits for
-    place = np.empty(problem.num_ops, dtype=np.int64)
-    place[ops] = np.arange(problem.num_ops)
-    orders = (users[np.argsort(place[users])] for users in problem.ops_by_resource)
+    rank = np.empty(problem.num_ops, dtype=np.int64)
+    rank[ops] = np.arange(problem.num_ops)
+    orders = (users[np.argsort(rank[users])] for users in problem.ops_by_resource)
     before, after, lag = joined(problem, chain_edges(orders))
-    rows = np.lexsort((place[before], place[after]))
-    pointer = np.searchsorted(place[after][rows], np.arange(problem.num_ops + 1))
+    rows = np.lexsort((rank[before], rank[after]))
+    pointer = np.searchsorted(rank[after][rows], np.arange(problem.num_ops + 1))
     return ReplicaPattern(
         schedule,
         ops,
         _slots(schedule, ops),
         _positions_of(problem, flow)[ops],
         pointer.astype(np.int64),
-        place[before][rows],
+        rank[before][rows],
         lag[rows],
     )
 
@@ -154,10 +154,10 @@ def _positions_of(problem: Problem, flow: Flow) -> IntArray:
     stages = int(max(flow.stage.max(), problem.stage.max())) + 1
     column = np.zeros(len(problem.kinds) * stages, dtype=np.int64)
     column[flow.kind * stages + flow.stage] = np.arange(flow.num_positions)
-    alone = problem.microbatch == FREE
+    is_free = problem.microbatch == FREE
     return np.where(
-        alone,
-        flow.num_positions - 1 + np.cumsum(alone),
+        is_free,
+        flow.num_positions - 1 + np.cumsum(is_free),
         column[problem.kind * stages + problem.stage],
     )
 

@@ -137,22 +137,22 @@ class PermutationSearch:
         is_met = self.best is not None and self.best.value <= self.target
         return is_met or self.done >= self.most or self.clock.is_over
 
-    def _note(self, found: Timed) -> None:
-        if found.value < self.least:
-            self.least, self.done_at_least = found.value, self.done
-        if found.is_feasible and (self.best is None or found.value < self.best.value):
-            self.best = found
+    def _note(self, timed: Timed) -> None:
+        if timed.value < self.least:
+            self.least, self.done_at_least = timed.value, self.done
+        if timed.is_feasible and (self.best is None or timed.value < self.best.value):
+            self.best = timed
             if self.tell is not None:
-                self.tell(found)
+                self.tell(timed)
 
     def _begin(self, starts: Iterable[Timed]) -> list[Timed]:
         """Return every pattern with the best of some permutations."""
         pool = []
         for start in starts:
-            found = self._first(start)
-            if found.is_feasible:
-                pool.append(found)
-                self._note(found)
+            timed = self._first(start)
+            if timed.is_feasible:
+                pool.append(timed)
+                self._note(timed)
                 if self._is_over:
                     break
         return pool
@@ -179,14 +179,14 @@ class PermutationSearch:
         if steps <= 0:
             return timed
         began = time.monotonic()
-        found = self.annealer.improve(
+        improved = self.annealer.improve(
             timed, steps, heat=int(heat * self.mean), shifts=shifts, target=self.target
         )
         # A coarse clock may not have moved; the pace is divided by.
         self.pace = max(time.monotonic() - began, 1e-6) / steps
         self.done += steps
-        self._note(found)
-        return found
+        self._note(improved)
+        return improved
 
     def _allowed(self, steps: int) -> int:
         """Return the number of steps, less where there is no time for all of them."""
@@ -224,17 +224,19 @@ class PermutationSearch:
         while not self._is_over:
             before = self.least
             heat = params.heats[turn % len(params.heats)]
-            found = self._anneal(pool[turn % len(pool)], steps, heat, params.shifts)
+            timed = self._anneal(pool[turn % len(pool)], steps, heat, params.shifts)
             turn += 1
-            pool = _sorted([*pool, found])[: params.kept]
-            if found.value >= before and turn % len(params.heats) == 0:
+            pool = _sorted([*pool, timed])[: params.kept]
+            if timed.value >= before and turn % len(params.heats) == 0:
                 steps *= 2
 
 
 def _may_overrun(flow: Flow) -> bool:
     """Return true if some pool does not hold all that all micro-batches acquire."""
-    taken = [flow.acquire[:, flow.pool == pool].sum() for pool in range(len(flow.room))]
-    return bool((np.array(taken) > flow.room).any())
+    acquired = [
+        flow.acquire[:, flow.pool == pool].sum() for pool in range(len(flow.room))
+    ]
+    return bool((np.array(acquired) > flow.room).any())
 
 
 def _kept(starts: Iterable[Timed], patterns: list[Timed]) -> Iterator[Timed]:

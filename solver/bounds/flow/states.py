@@ -158,8 +158,8 @@ def _batch_of(flow: Flow, shape: FlowShape, delay: IntArray) -> Batch:
     numbers = np.arange(flow.duration.size).reshape(flow.duration.shape)
     ranked = []
     for resource in range(flow.num_resources):
-        own = numbers[:, flow.resource == resource].ravel()
-        ranked.append(own[np.argsort(-tail[own], kind="stable")])
+        ops = numbers[:, flow.resource == resource].ravel()
+        ranked.append(ops[np.argsort(-tail[ops], kind="stable")])
     generator = np.random.default_rng(0)
     return Batch(
         flow.duration.ravel(),
@@ -185,11 +185,11 @@ def _starts_of(flow: Flow, sequence: Sequence[int], delay: IntArray) -> IntArray
         before[v].append((u, lag))
     for op in sequence:
         j, v = divmod(op, flow.num_positions)
-        ends = (
+        arrivals = (
             start[j, u] + flow.duration[j, u] + delay[j, u] + lag
             for u, lag in before[v]
         )
-        start[j, v] = max(free[flow.resource[v]], *ends, 0)
+        start[j, v] = max(free[flow.resource[v]], *arrivals, 0)
         free[flow.resource[v]] = start[j, v] + flow.duration[j, v]
     return start
 
@@ -214,9 +214,9 @@ def _tails(flow: Flow, shape: FlowShape, delay: IntArray) -> IntArray:
 def _least_amounts(flow: Flow) -> IntArray:
     """Return the least amount that an op takes from each pool."""
     amounts = [flow.acquire[:, flow.pool == pool] for pool in range(len(flow.room))]
-    least = [int(taken[taken > 0].min(initial=NEVER)) for taken in amounts]
+    smallest = [int(acquired[acquired > 0].min(initial=NEVER)) for acquired in amounts]
     return np.array(
-        [0 if amount == NEVER else amount for amount in least], dtype=np.int64
+        [0 if amount == NEVER else amount for amount in smallest], dtype=np.int64
     )
 
 
@@ -271,8 +271,8 @@ class _Round:
             if clock.is_over and last < self.num_ops:
                 self._leave(last)
                 return None, upper
-        ends = self._states(self.num_ops)[:, self.columns.reach]
-        return self._sequence(int(ends.argmin())), int(ends.min())
+        makespans = self._states(self.num_ops)[:, self.columns.reach]
+        return self._sequence(int(makespans.argmin())), int(makespans.min())
 
     def _states(self, level: int) -> IntArray:
         number = self._counts[level]
@@ -352,7 +352,7 @@ def _shape(
     slots = [_waiting(mask, waits) for mask in masks]
     if max(map(len, slots)) > 1:
         return None
-    slot = [found[0] if found else FREE for found in slots]
+    slot = [waiting[0] if waiting else FREE for waiting in slots]
     order = _topological(before)
     moves = _moves(masks, before, waits, slot)
     holds = np.zeros((len(masks), num_pools), dtype=np.int64)
@@ -393,14 +393,14 @@ def _options(mask: int, before: Before) -> list[int]:
     ]
 
 
-def _masks(before: Before, most: int) -> list[int]:
+def _masks(before: Before, limit: int) -> list[int]:
     """Return the sets of positions that can be done, none first, one more than allowed at most."""
-    masks, known = [0], {0}
+    masks, seen = [0], {0}
     for mask in masks:
         for v in _options(mask, before):
             new = mask | 1 << v
-            if new not in known and len(masks) <= most:
-                known.add(new)
+            if new not in seen and len(masks) <= limit:
+                seen.add(new)
                 masks.append(new)
     return masks
 
@@ -440,13 +440,13 @@ def _moves(masks: list[int], before: Before, waits: Before, slot: list[int]) -> 
     keeps = np.zeros(len(masks) * size, dtype=np.int64)
     for phase, mask in enumerate(masks):
         for v in _options(mask, before):
-            new, at = number[mask | 1 << v], phase * size + v
-            following[at] = new
+            new, cell = number[mask | 1 << v], phase * size + v
+            following[cell] = new
             if slot[new] != FREE:
-                gain[at] = max(
+                gain[cell] = max(
                     (lag for u, lag in waits[slot[new]] if u == v), default=FREE
                 )
-                keeps[at] = slot[new] == slot[phase]
+                keeps[cell] = slot[new] == slot[phase]
     return _Moves(following, gain, keeps)
 
 

@@ -57,10 +57,10 @@ class Jitter:
         Raises `InputError`: a variation is negative, not finite or too large; a factor
             is not positive; a kind or a device does not exist.
         """
-        known = [*dict.fromkeys(_shown(kind) for kind in problem.kinds)]
+        kinds = [*dict.fromkeys(_shown(kind) for kind in problem.kinds)]
         for kind, variation in self.by_kind.items():
-            if kind not in (*known, ALL_KINDS):
-                listed = ", ".join(known)
+            if kind not in (*kinds, ALL_KINDS):
+                listed = ", ".join(kinds)
                 raise InputError(
                     f'no op is of kind "{kind}", expected {listed}', field="--jitter"
                 )
@@ -229,16 +229,16 @@ def stressed(
     Returns: an entry for each schedule, in their order; times in the instance's unit.
     Raises `InputError`: `runs` is out of range, or `jitter` does not fit the problem.
     """
-    most = 10_000_000
-    if not 1 <= runs <= most:
-        raise InputError(f"expected 1 to {most} runs, got {runs}", field="--runs")
+    limit = 10_000_000
+    if not 1 <= runs <= limit:
+        raise InputError(f"expected 1 to {limit} runs, got {runs}", field="--runs")
     problem = next(iter(contenders.values())).problem
     jitter.check(problem)
-    found: dict[str, list[FloatArray]] = {name: [] for name in contenders}
+    samples: dict[str, list[FloatArray]] = {name: [] for name in contenders}
     for durations in drawn(problem, jitter, runs, seed):
         for name, orders in contenders.items():
-            found[name].append(orders.makespans(durations))
-    makespans = {name: np.concatenate(blocks) for name, blocks in found.items()}
+            samples[name].append(orders.makespans(durations))
+    makespans = {name: np.concatenate(blocks) for name, blocks in samples.items()}
     unit = float(problem.scale.tick)
     best = next(iter(makespans.values()))
     entries = [
@@ -257,19 +257,21 @@ def stressed(
 
 
 def _entry(
-    name: str, orders: FixedOrders, found: FloatArray, best: FloatArray, unit: float
+    name: str, orders: FixedOrders, samples: FloatArray, best: FloatArray, unit: float
 ) -> StressEntry:
     planned = orders.makespans(orders.problem.duration[:, None].astype(np.float64))
-    low, middle, high, highest = (np.percentile(found, (5, 50, 95, 99)) * unit).tolist()
+    low, middle, high, highest = (
+        np.percentile(samples, (5, 50, 95, 99)) * unit
+    ).tolist()
     return StressEntry(
         name=name,
         planned=orders.problem.scale.time(round(planned[0])),
-        mean=float(found.mean()) * unit,
-        deviation=float(found.std()) * unit,
+        mean=float(samples.mean()) * unit,
+        deviation=float(samples.std()) * unit,
         p5=low,
         p50=middle,
         p95=high,
         p99=highest,
-        worst=float(found.max()) * unit,
-        stays_ahead=None if found is best else float(np.mean(best <= found)),
+        worst=float(samples.max()) * unit,
+        stays_ahead=None if samples is best else float(np.mean(best <= samples)),
     )

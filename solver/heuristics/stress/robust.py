@@ -97,8 +97,8 @@ class _RobustOrderSearch:
         self.ends = self.orders.ends(self.durations)
         self.score = self._score(self.ends)
 
-    def _score(self, ends: FloatArray) -> float:
-        makespans = ends.max(axis=0)
+    def _score(self, finish: FloatArray) -> float:
+        makespans = finish.max(axis=0)
         return (
             np.inf
             if makespans[0] > self.limit
@@ -109,19 +109,19 @@ class _RobustOrderSearch:
         waiting = self._waiting(self._late_run())
         if not waiting:
             return
-        resource, place = waiting[int(self.random.integers(len(waiting)))]
+        resource, position = waiting[int(self.random.integers(len(waiting)))]
         orders = [*self.orders.orders]
-        orders[resource] = self._moved(orders[resource], place)
+        orders[resource] = self._moved(orders[resource], position)
         try:
             tried = FixedOrders(self.problem, orders, self.first.waits)
         except CycleError:
             return
-        ends = tried.ends(self.durations)
-        score = self._score(ends)
+        finish = tried.ends(self.durations)
+        score = self._score(finish)
         if score <= self.score and not check_schedule(
             self.problem, time_orders(self.problem, orders, self.first.waits)
         ):
-            self.orders, self.ends, self.score = tried, ends, score
+            self.orders, self.ends, self.score = tried, finish, score
 
     def _late_run(self) -> int:
         makespans = self.ends[:, 1:].max(axis=0)
@@ -134,11 +134,11 @@ class _RobustOrderSearch:
         # (resource, place) of the ops on a run's longest path that wait for a resource.
         end, start = self.ends[:, run], self.ends[:, run] - self.durations[:, run]
         seats = {
-            op: (resource, place)
+            op: (resource, position)
             for resource, chain in enumerate(self.orders.orders)
-            for place, op in enumerate(chain.tolist())
+            for position, op in enumerate(chain.tolist())
         }
-        op, found = int(np.argmax(end)), []
+        op, waiting = int(np.argmax(end)), []
         for _ in range(len(end)):
             before = self.orders.last_before(op, end)
             seat = seats.get(op)
@@ -147,16 +147,16 @@ class _RobustOrderSearch:
             if seat is not None and seat[1] > 0:
                 neighbour = int(self.orders.orders[seat[0]][seat[1] - 1])
                 if end[neighbour] >= start[op] * (1 - 1e-12):
-                    found.append(seat)
+                    waiting.append(seat)
             op = before
-        return found
+        return waiting
 
-    def _moved(self, chain: IntArray, place: int) -> IntArray:
+    def _moved(self, chain: IntArray, position: int) -> IntArray:
         # A chain with the op at a place earlier, or the one before it later.
         far = int(self.random.integers(1, self.params.farthest + 1))
-        source, target = place, max(0, place - far)
+        source, target = position, max(0, position - far)
         if self.random.random() < 0.5:
-            source, target = place - 1, min(len(chain) - 1, place - 1 + far)
-        rest = chain.tolist()
-        rest.insert(target, rest.pop(source))
-        return np.array(rest, dtype=np.int64)
+            source, target = position - 1, min(len(chain) - 1, position - 1 + far)
+        ops = chain.tolist()
+        ops.insert(target, ops.pop(source))
+        return np.array(ops, dtype=np.int64)
