@@ -201,41 +201,43 @@ def field_names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def did_you_mean(word: str, known: Iterable[str], listed: int = 20) -> str:
+def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
-    `word`, `known`: the unknown name, and known ones; the first 2,000 count, which take
+    `word`, `names`: the unknown name, and known ones; the first 2,000 count, which take
         0.3 s to compare.
     `listed`: most names in a list.
     Returns: the nearest name, else the first names.
     """
-    known = list(islice(known, 2000))
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    names = list(islice(names, 2000))
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
-    more = ", ..." if len(known) > listed else ""
-    return f"; known: {', '.join(known[:listed])}{more}"
+    ellipsis = ", ..." if len(names) > listed else ""
+    return f"; known: {', '.join(names[:listed])}{ellipsis}"
 
 
-def error_at(at: tuple[int | str, ...], message: str) -> PydanticCustomError:
+def error_at(location: tuple[int | str, ...], message: str) -> PydanticCustomError:
     """Return an error for a validator to raise about an item deep inside its value.
 
-    `at`, `message`: indices and fields from the value to the item, and the expected
+    `location`, `message`: indices and fields from the value to the item, and the expected
         value in words.
     Returns: error that `explain` locates at the item.
     """
-    return PydanticCustomError("value_at", "{message}", {"message": message, "at": at})
+    return PydanticCustomError(
+        "value_at", "{message}", {"message": message, "at": location}
+    )
 
 
 def field_path(location: Iterable[int | str]) -> str:
     """Return ``times.forward[2]`` for ``("times", "forward", 2)``."""
     path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
+    for key in location:
+        if isinstance(key, int):
+            path += f"[{key}]"
         # The rest names the member of a union that pydantic tried.
-        elif part.isidentifier() and part not in {"int", "float", "str"}:
-            path += f".{part[:60]}" if path else part[:60]
+        elif key.isidentifier() and key not in {"int", "float", "str"}:
+            path += f".{key[:60]}" if path else key[:60]
     return path
 
 
@@ -243,13 +245,15 @@ def leaves(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Yield the place and the value of all inside a document that is no object and no list."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), data)]
     while waiting:
-        at, value = waiting.pop()
+        location, value = waiting.pop()
         if isinstance(value, dict):
-            waiting += [((*at, key), inner) for key, inner in value.items()]
+            waiting += [((*location, key), inner) for key, inner in value.items()]
         elif isinstance(value, list | tuple):
-            waiting += [((*at, index), inner) for index, inner in enumerate(value)]
+            waiting += [
+                ((*location, index), inner) for index, inner in enumerate(value)
+            ]
         else:
-            yield at, value
+            yield location, value
 
 
 def explain(
@@ -281,9 +285,9 @@ def explain(
     elif issue["type"] in {"tuple_type", "list_type"}:
         message = f"expected a list, got {describe(issue['input'])}"
     elif issue["type"] == "too_short":
-        found = issue["ctx"]["actual_length"] or "none"
+        length = issue["ctx"]["actual_length"] or "none"
         message = (
-            f"expected at least {_entries(issue['ctx']['min_length'])}, got {found}"
+            f"expected at least {_entries(issue['ctx']['min_length'])}, got {length}"
         )
     elif issue["type"] == "too_long":
         message = f"expected at most {_entries(issue['ctx']['max_length'])}"
@@ -300,14 +304,14 @@ def _model_at(
     model: type[BaseModel], location: tuple[int | str, ...]
 ) -> type[BaseModel] | None:
     current: type[BaseModel] | None = model
-    for part in location:
-        if current is None or isinstance(part, int):
+    for key in location:
+        if current is None or isinstance(key, int):
             continue
         named = {
             info.alias or name: info for name, info in current.model_fields.items()
         }
-        if part in named:
-            current = next(iter(_models_in(named[part].annotation)), None)
+        if key in named:
+            current = next(iter(_models_in(named[key].annotation)), None)
     return current
 
 

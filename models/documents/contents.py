@@ -65,10 +65,10 @@ def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
     `beginning`, `marks`: the beginning of the file, and `TEXTS`, `BYTES` or both.
     Returns: what it looks like and the command that reads it, if that is known.
     """
-    found = (
-        told for mark, told in marks.items() if re.match(mark, beginning, re.IGNORECASE)
-    )
-    return next((f"this looks like {told}" for told in found), None)
+    for mark, kind in marks.items():
+        if re.match(mark, beginning, re.IGNORECASE):
+            return f"this looks like {kind}"
+    return None
 
 
 def kind_named(data: Any) -> str | None:
@@ -97,6 +97,6 @@ def refuse_others(
         `describe_document` says of that.
     `source`: its file, for the `InputError`.
     """
-    found = describe_document(data)
-    if found not in {None, allowed}:
-        raise InputError(f"expected {expected}, {found}", source=source)
+    description = describe_document(data)
+    if description not in {None, allowed}:
+        raise InputError(f"expected {expected}, {description}", source=source)

@@ -22,33 +22,33 @@ Way = Literal["html", "gantt", "frame"]
 _homes: dict[str, str] = {}
 
 
-def register_display(way: Way, home: str) -> None:
+def register_display(kind: Way, home: str) -> None:
     """Register the function that makes a display.
 
-    `way`: ``html``: the text of a notebook's cell; ``gantt``: a figure; ``frame``: a
+    `kind`: ``html``: the text of a notebook's cell; ``gantt``: a figure; ``frame``: a
         data frame.
     `home`: ``module:function``, imported when it is first used.
     """
-    _homes[way] = home
+    _homes[kind] = home
 
 
-def display(way: Way, *given: Any, **options: Any) -> Any:
+def display(kind: Way, *arguments: Any, **options: Any) -> Any:
     """Return a display of a document; None where no function is registered.
 
-    `given`, `options`: arguments of the function, the document first.
+    `arguments`, `options`: arguments of the function, the document first.
     """
-    if way not in _homes:
+    if kind not in _homes:
         return None
-    module, _, name = _homes[way].partition(":")
-    return getattr(import_module(module), name)(*given, **options)
+    module, _, name = _homes[kind].partition(":")
+    return getattr(import_module(module), name)(*arguments, **options)
 
 
 class ShownInNotebooks:
     """A document that a notebook shows by a static page part, without any script."""
 
     def _repr_html_(self) -> str | None:
-        found: str | None = display("html", self)
-        return found
+        text: str | None = display("html", self)
+        return text
 
 
 Pairs = Iterator[tuple[str, Any]]

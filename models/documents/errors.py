@@ -39,14 +39,16 @@ class InputError(PpsolveError):
         self.source = source
         self.field = field
         self.longest = longest
-        parts = [printable(part) for part in (source, field) if part]
-        super().__init__(": ".join([*parts, printable(message, longest)]))
+        prefixes = [printable(prefix) for prefix in (source, field) if prefix]
+        super().__init__(": ".join([*prefixes, printable(message, longest)]))
 
     def located(self, source: str) -> InputError:
         """Return the same error with `source` filled in where it was unknown."""
-        given = self.source or source
         return InputError(
-            self.message, source=given, field=self.field, longest=self.longest
+            self.message,
+            source=self.source or source,
+            field=self.field,
+            longest=self.longest,
         )
 
     def about(self, field: str) -> InputError:
@@ -136,4 +138,4 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def is_interrupt(error: BaseException | None) -> bool:
     """Return True if an interrupt is behind an error, as where a compiled module was loading."""
-    return any(isinstance(each, KeyboardInterrupt) for each in causes(error))
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))

@@ -128,9 +128,11 @@ def _as_text(data: bytes, source: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        found = describe_text(data[:BEGINNING].decode("latin-1"), BYTES)
+        description = describe_text(data[:BEGINNING].decode("latin-1"), BYTES)
         expected = (
-            f"JSON text, {found}" if found else f"UTF-8 text, byte {error.start} is not"
+            f"JSON text, {description}"
+            if description
+            else f"UTF-8 text, byte {error.start} is not"
         )
         raise InputError(f"expected {expected}", source=source) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -152,7 +154,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
-        key = next(key for place, key in enumerate(keys) if key in keys[:place])
+        key = next(key for index, key in enumerate(keys) if key in keys[:index])
         raise InputError(f'the field "{key}" is there twice in one object')
     return result
 
@@ -163,8 +165,8 @@ def _refuse_surrogates(data: Any) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        shown = json.dumps(text[error.start : error.end])[:60]
-        raise InputError(f"expected whole characters, got the text {shown}") from None
+        escape = json.dumps(text[error.start : error.end])[:60]
+        raise InputError(f"expected whole characters, got the text {escape}") from None
 
 
 def _integer(text: str) -> int | Decimal:
@@ -199,9 +201,9 @@ def parse_json(text: str, source: str) -> Any:
             ) from None
         truncated = error.pos >= len(text.rstrip())
         hint = "the file ends too early (truncated?)" if truncated else error.msg
-        found = describe_text(text[:BEGINNING], TEXTS)
+        description = describe_text(text[:BEGINNING], TEXTS)
         message = f"not valid JSON: line {error.lineno}, column {error.colno}: {hint}"
-        message = f"expected JSON text, {found}" if found else message
+        message = f"expected JSON text, {description}" if description else message
         raise InputError(message, source=source) from None
     except RecursionError:
         raise InputError("not usable JSON: nested too deeply", source=source) from None
@@ -267,12 +269,10 @@ def destination(path: str | Path) -> Path:
 
     A link to a device or pipe stays as it is: ``/dev/stdout`` may lead to what has no path.
     """
-    given = Path(path)
-    is_special = given.exists() and not given.is_file()
+    path = Path(path)
+    is_special = path.exists() and not path.is_file()
     return (
-        Path(os.path.realpath(given))
-        if given.is_symlink() and not is_special
-        else given
+        Path(os.path.realpath(path)) if path.is_symlink() and not is_special else path
     )
 
 

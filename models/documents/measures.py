@@ -52,12 +52,12 @@ def measured_fields(model: type[BaseModel]) -> dict[str, MeasuredField]:
     """Return the fields of a model that measure something or have models inside, by name."""
     fields: dict[str, MeasuredField] = {}
     for name, info in model.model_fields.items():
-        parts = [*info.metadata, *_parts(info.annotation)]
+        hints = [*info.metadata, *_parts(info.annotation)]
         field = MeasuredField(
-            next((part for part in parts if isinstance(part, Measure)), None),
-            next((part.field for part in parts if isinstance(part, NamesBeside)), None),
-            tuple(p for p in parts if isinstance(p, type) and issubclass(p, BaseModel)),
-            any(get_origin(part) is dict for part in parts),
+            next((hint for hint in hints if isinstance(hint, Measure)), None),
+            next((hint.field for hint in hints if isinstance(hint, NamesBeside)), None),
+            tuple(p for p in hints if isinstance(p, type) and issubclass(p, BaseModel)),
+            any(get_origin(hint) is dict for hint in hints),
         )
         if field.measure or field.models:
             fields |= {name: field, info.alias or name: field}
@@ -82,13 +82,13 @@ def measure_at(model: type[BaseModel], path: Iterable[str | int]) -> Measure | N
     """Return the measure of the number at a place in a document of the model."""
     models: tuple[type[BaseModel], ...] = (model,)
     is_by_name = False
-    for part in path:
-        if isinstance(part, int):
+    for key in path:
+        if isinstance(key, int):
             continue
         if is_by_name:
             is_by_name = False
             continue
-        field = field_of(models, part)
+        field = field_of(models, key)
         if field is None or field.measure is not None:
             return field and field.measure
         models, is_by_name = field.models, field.is_by_name

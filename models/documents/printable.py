@@ -47,7 +47,7 @@ def plain_json(text: str) -> str:
     r"""Return a JSON text with its unprintable characters as ``\u`` escapes, its data unchanged."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _NOT_PLAIN.sub(lambda found: _escaped_in_json(found[0]), text)
+    return _NOT_PLAIN.sub(lambda match: _escaped_in_json(match[0]), text)
 
 
 def _cut(text: str, longest: int) -> str:
@@ -67,4 +67,6 @@ def _escaped_in_json(character: str) -> str:
     if character.isprintable():
         return character
     units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(
+        f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4)
+    )

@@ -30,10 +30,12 @@ def instance_data(instance: StrictModel) -> dict[str, Any]:
     Numbers are the nearest doubles, ints where whole.
     """
     always = {"schema_version", *ALWAYS_WRITTEN}
-    shown = instance.model_dump(
+    values = instance.model_dump(
         mode="json", include=always, exclude_none=True
     ) | _sparse(instance)
-    return {name: shown[name] for name in field_names(type(instance)) if name in shown}
+    return {
+        name: values[name] for name in field_names(type(instance)) if name in values
+    }
 
 
 def document_text(document: BaseModel) -> str:

@@ -93,9 +93,9 @@ def _link(chain: Chain, line: Any, room: AnnealingBuffers) -> None:
     room.mark[size] = 0
     for resource in range(len(last)):
         last[resource] = size
-    for place in range(size):
-        node = line[place]
-        room.place[node] = place
+    for index in range(size):
+        node = line[index]
+        room.place[node] = index
         room.mark[node] = 0
         before[node] = behind[node] = size
         resource = chain.resource[chain.position[node]]
@@ -115,10 +115,10 @@ def _trace(lengths: Lengths, row: Any, line: Any, room: AnnealingBuffers) -> int
         room.before,
         room.path,
     )
-    place, count = size, 0
-    while place > 0 and room.now.reach[place - 1] == room.now.reach[size]:
-        place -= 1
-    node = line[max(place - 1, 0)]
+    index, count = size, 0
+    while index > 0 and room.now.reach[index - 1] == room.now.reach[size]:
+        index -= 1
+    node = line[max(index - 1, 0)]
     while True:
         position = chain.position[node]
         start = end[node] - lengths.duration[row[chain.slot[node]] + position]
@@ -137,12 +137,12 @@ def _trace(lengths: Lengths, row: Any, line: Any, room: AnnealingBuffers) -> int
 
 
 @part
-def _relink(room: AnnealingBuffers, node: int, left: int, right: int) -> None:
+def _relink(room: AnnealingBuffers, node: int, previous: int, following: int) -> None:
     """Take a node out of the order of its resource and put it between two others."""
     before, behind = room.before, room.behind
     behind[before[node]], before[behind[node]] = behind[node], before[node]
-    before[node], behind[node] = left, right
-    behind[left] = before[right] = node
+    before[node], behind[node] = previous, following
+    behind[previous] = before[following] = node
 
 
 @part
@@ -153,14 +153,14 @@ def _mark_followers(
     position_of, pointer, source = chain.position, chain.pointer, chain.source
     before, mark, node = room.before, room.mark, line[high]
     mark[line[low]] = stamp
-    for place in range(low + 1, high + 1):
-        other = line[place]
-        position = position_of[other]
-        waits = other != node and mark[before[other]] == stamp
+    for index in range(low + 1, high + 1):
+        inner = line[index]
+        position = position_of[inner]
+        waits = inner != node and mark[before[inner]] == stamp
         for number in range(pointer[position], pointer[position + 1]):
-            waits = waits or mark[other - position + source[number]] == stamp
+            waits = waits or mark[inner - position + source[number]] == stamp
         if waits:
-            mark[other] = stamp
+            mark[inner] = stamp
     return bool(mark[node] != stamp)
 
 
@@ -172,14 +172,14 @@ def _mark_sources(
     position_of, pointer, source = chain.position, chain.pointer, chain.source
     before, mark, node = room.before, room.mark, line[low]
     mark[line[high]] = stamp
-    for place in range(high, low, -1):
-        other = line[place]
-        if mark[other] == stamp:
-            position = position_of[other]
+    for index in range(high, low, -1):
+        inner = line[index]
+        if mark[inner] == stamp:
+            position = position_of[inner]
             for number in range(pointer[position], pointer[position + 1]):
-                mark[other - position + source[number]] = stamp
-            if before[other] != node:
-                mark[before[other]] = stamp
+                mark[inner - position + source[number]] = stamp
+            if before[inner] != node:
+                mark[before[inner]] = stamp
     return bool(mark[node] != stamp)
 
 
@@ -217,9 +217,9 @@ def _shift(
         elif not pulls and behind[late] < size:
             late = behind[late]
     low, high = room.place[early], room.place[late]
-    moved, left, right = early, late, behind[late]
+    moved, previous, following = early, late, behind[late]
     if pulls:
-        moved, left, right = late, before[early], early
+        moved, previous, following = late, before[early], early
         is_free = _mark_followers(chain, room, line, low, high, stamp)
     else:
         is_free = _mark_sources(chain, room, line, low, high, stamp)
@@ -227,8 +227,8 @@ def _shift(
         return LineChange(-1, 0, 0, 0, 0, 0, 0, 0, 0)
     number = 0
     for turn in range(2):
-        for place in range(low, high + 1):
-            node = line[place]
+        for index in range(low, high + 1):
+            node = line[index]
             if node != moved and (mark[node] == stamp) == ((turn == 1) == pulls):
                 room.spare[number] = node
                 number += 1
@@ -236,7 +236,7 @@ def _shift(
             room.spare[number] = moved
             number += 1
     change = LineChange(low, 1, 0, moved, 0, before[moved], behind[moved], low, number)
-    _relink(room, moved, left, right)
+    _relink(room, moved, previous, following)
     _exchange(line, room, low, number)
     return change
 
@@ -283,18 +283,18 @@ def _undo(line: Any, row: Any, room: AnnealingBuffers, change: LineChange) -> No
 def _copy(
     line: Any, source: LineTimes, target: LineTimes, begin: int, until: int
 ) -> None:
-    for place in range(begin, until):
-        node = line[place]
+    for index in range(begin, until):
+        node = line[index]
         target.end[node] = source.end[node]
         target.idle[node] = source.idle[node]
         target.used[node] = source.used[node]
-        target.reach[place + 1] = source.reach[place + 1]
+        target.reach[index + 1] = source.reach[index + 1]
 
 
 @part
 def _keep(line: Any, row: Any, kept_line: Any, kept_row: Any) -> None:
-    for place in range(len(line)):
-        kept_line[place] = line[place]
+    for index in range(len(line)):
+        kept_line[index] = line[index]
     for slot in range(len(row)):
         kept_row[slot] = row[slot]
 

@@ -31,8 +31,8 @@ def folder() -> Path | None:
     name = f"kernels-{_fingerprint()}"
     for base in _bases():
         with suppress(OSError):
-            parent, own = os.path.split(os.path.abspath(base))
-            path = Path(os.path.realpath(parent), own, name)
+            parent, base_name = os.path.split(os.path.abspath(base))
+            path = Path(os.path.realpath(parent), base_name, name)
             if _is_made(path) and os.access(path, os.W_OK):
                 return path
     return None
@@ -62,8 +62,8 @@ def stored(kernel: str, key: str) -> bytes | None:
     content = b""
     try:
         with open(path, "rb", opener=_open_no_link) as file:
-            found = os.fstat(file.fileno())
-            if stat.S_ISREG(found.st_mode) and _is_private(found):
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and _is_private(status):
                 content = file.read()
     except FileNotFoundError:
         return None
@@ -113,26 +113,26 @@ def _bases() -> Iterator[str | Path]:
 
 def _is_made(path: Path) -> bool:
     """Make a folder, return true if nobody else can write it or put another one in its place."""
-    for each in (*reversed(path.parents), path):
-        each.mkdir(0o700, exist_ok=True)
+    for folder in (*reversed(path.parents), path):
+        folder.mkdir(0o700, exist_ok=True)
         # By its path: nobody else can change what lies there, as the folders above were checked.
-        found = each.lstat()
-        if not stat.S_ISDIR(found.st_mode) or not _is_private(
-            found, is_parent=each != path
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or not _is_private(
+            status, is_parent=folder != path
         ):
             return False
     return True
 
 
-def _is_private(found: os.stat_result, is_parent: bool = False) -> bool:
+def _is_private(status: os.stat_result, is_parent: bool = False) -> bool:
     """Whether only the user and root can write it; in a sticky parent others cannot touch ours."""
     if not hasattr(
         os, "geteuid"
     ):  # Windows has access lists in place of owners and modes
         return True
-    is_sticky = is_parent and found.st_mode & stat.S_ISVTX
-    is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky
-    return found.st_uid in (0, os.geteuid()) and not is_shared
+    is_sticky = is_parent and status.st_mode & stat.S_ISVTX
+    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky
+    return status.st_uid in (0, os.geteuid()) and not is_shared
 
 
 def _open_no_link(path: str, flags: int) -> int:
@@ -168,9 +168,9 @@ def _version(package: str) -> str:
 
 def _user_cache() -> Path:
     home = Path.home()
-    places = {
+    folders = {
         "darwin": home / "Library" / "Caches",
         "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")),
     }
     named = os.environ.get("XDG_CACHE_HOME")
-    return Path(named or places.get(sys.platform, home / ".cache")) / "ppsolve"
+    return Path(named or folders.get(sys.platform, home / ".cache")) / "ppsolve"

@@ -43,37 +43,40 @@ class FusedPace(NamedTuple):
 
 
 @part
-def _option(ops: FusedOps, one: int, other: int) -> int:
+def _option(ops: FusedOps, first: int, second: int) -> int:
     """Return the row of the option of two ops, or -1."""
-    for row in range(ops.options[one], ops.options[one + 1]):
-        if ops.partner[row] == other:
+    for row in range(ops.options[first], ops.options[first + 1]):
+        if ops.partner[row] == second:
             return row
     return -1
 
 
 @part
-def _fuse(ops: FusedOps, times: FusedTimes, op: int, ready: int) -> bool:
+def _fuse(ops: FusedOps, times: FusedTimes, op: int, arrival: int) -> bool:
     """Let an op run with the last one of its resource if both so end no later than in turn."""
     state = ops.state
-    at = state.resource[op]
-    last = times.last[at] if at >= 0 else -1
+    resource = state.resource[op]
+    last = times.last[resource] if resource >= 0 else -1
     if last < 0 or times.is_awaited[last] or times.mate[last] >= 0:
         return False
     row = _option(ops, op, last)
     if row < 0:
         return False
-    start, third = max(times.start[last], ready), ops.third[row]
+    start, third = max(times.start[last], arrival), ops.third[row]
     end = start + ops.ticks[row]
     need, freed = state.need[op], state.freed[op]
     if third >= 0:
         need, freed = need + state.need[third], freed + state.freed[third]
-    is_sooner = end < max(times.end[last], ready) + state.duration[op]
-    if not is_sooner or times.free[at] - state.freed[last] < need + ops.extra[row]:
+    is_sooner = end < max(times.end[last], arrival) + state.duration[op]
+    if (
+        not is_sooner
+        or times.free[resource] - state.freed[last] < need + ops.extra[row]
+    ):
         return False
-    times.free[at] += freed - need
-    for each in (op, last, third):
-        if each >= 0:
-            times.start[each], times.end[each], times.mate[each] = start, end, row
+    times.free[resource] += freed - need
+    for member in (op, last, third):
+        if member >= 0:
+            times.start[member], times.end[member], times.mate[member] = start, end, row
     return True
 
 
@@ -83,46 +86,51 @@ def _time(ops: FusedOps, times: FusedTimes, order: Any) -> int:
     state, longest = ops.state, 0
     for op in range(len(order)):
         times.mate[op], times.is_awaited[op] = -1, 0
-    for at in range(len(state.room)):
-        times.last[at], times.free[at] = -1, state.room[at]
+    for resource in range(len(state.room)):
+        times.last[resource], times.free[resource] = -1, state.room[resource]
     for op in order:
         if times.mate[op] >= 0:
             continue
-        ready, at = 0, state.resource[op]
+        arrival, resource = 0, state.resource[op]
         for row in range(state.into[op], state.into[op + 1]):
             times.is_awaited[state.source[row]] = 1
-            ready = max(ready, times.end[state.source[row]] + state.wait[row])
-        if not _fuse(ops, times, op, ready):
-            if at >= 0:
-                if times.free[at] < state.need[op]:
+            arrival = max(arrival, times.end[state.source[row]] + state.wait[row])
+        if not _fuse(ops, times, op, arrival):
+            if resource >= 0:
+                if times.free[resource] < state.need[op]:
                     return NEVER
-                times.free[at] += state.freed[op] - state.need[op]
-                if times.last[at] >= 0:
-                    ready = max(ready, times.end[times.last[at]])
-                times.last[at] = op
-            times.start[op], times.end[op] = ready, ready + state.duration[op]
+                times.free[resource] += state.freed[op] - state.need[op]
+                if times.last[resource] >= 0:
+                    arrival = max(arrival, times.end[times.last[resource]])
+                times.last[resource] = op
+            times.start[op], times.end[op] = arrival, arrival + state.duration[op]
         longest = max(longest, times.end[op])
     return longest
 
 
 @part
-def _move(state: OrderState, order: Any, place: int, to: int) -> int:
+def _move(state: OrderState, order: Any, begin: int, to: int) -> int:
     """Move an op from place to place as far as precedences let it; return where it gets."""
-    op, at, step = order[place], place, 1 if place < to else -1
-    while at != to:
-        other = order[at + step]
-        one, two = (other, op) if step > 0 else (op, other)
-        for row in range(state.into[one], state.into[one + 1]):
-            if state.source[row] == two:
-                return at
-        order[at], order[at + step] = other, op
-        at += step
-    return at
+    op, index, step = order[begin], begin, 1 if begin < to else -1
+    while index != to:
+        neighbour = order[index + step]
+        earlier, later = (neighbour, op) if step > 0 else (op, neighbour)
+        for row in range(state.into[earlier], state.into[earlier + 1]):
+            if state.source[row] == later:
+                return index
+        order[index], order[index + step] = neighbour, op
+        index += step
+    return index
 
 
 @Kernel
 def search_fused(
-    ops: FusedOps, times: FusedTimes, pace: FusedPace, order: Any, best: Any, found: Any
+    ops: FusedOps,
+    times: FusedTimes,
+    pace: FusedPace,
+    order: Any,
+    best: Any,
+    result: Any,
 ) -> int:
     """Move ops in a list by simulated annealing at one temperature.
 
@@ -130,33 +138,37 @@ def search_fused(
     `order`: int64[n], the list, in which each op comes after all that it waits for;
         becomes the last one.
     `best`: int64[n], the best list; becomes a better one where one was found.
-    `found`: int64[2 n + 1], written: start of each op in the best list, and the row of
+    `result`: int64[2 n + 1], written: start of each op in the best list, and the row of
         its option, or -1. At the end is the state of the random numbers.
     Returns: makespan of the best list in ticks, `NEVER` where a pool would overflow.
     """
     count = len(order)
-    known, current, rng = _time(ops, times, best), _time(ops, times, order), times.rng
-    rng[0] = found[2 * count]
+    shortest, current, rng = (
+        _time(ops, times, best),
+        _time(ops, times, order),
+        times.rng,
+    )
+    rng[0] = result[2 * count]
     for _ in range(pace.steps):
-        if known <= pace.target:
+        if shortest <= pace.target:
             break
-        place = draw(rng, count)
-        to = place + draw(rng, 2 * pace.reach + 1) - pace.reach
-        to = _move(ops.state, order, place, min(max(to, 0), count - 1))
-        if to == place:
+        index = draw(rng, count)
+        to = index + draw(rng, 2 * pace.reach + 1) - pace.reach
+        to = _move(ops.state, order, index, min(max(to, 0), count - 1))
+        if to == index:
             continue
         length, chance = _time(ops, times, order), ops.state.chance
-        worse, most = length - current, pace.heat * chance[draw(rng, len(chance))]
-        if length == NEVER or worse * 65_536 > max(0, most):
-            _move(ops.state, order, to, place)
+        worse, allowed = length - current, pace.heat * chance[draw(rng, len(chance))]
+        if length == NEVER or worse * 65_536 > max(0, allowed):
+            _move(ops.state, order, to, index)
             continue
         current = length
-        if length < known:
-            known = length
-            for at in range(count):
-                best[at] = order[at]
-    known = _time(ops, times, best)
+        if length < shortest:
+            shortest = length
+            for slot in range(count):
+                best[slot] = order[slot]
+    shortest = _time(ops, times, best)
     for op in range(count):
-        found[op], found[count + op] = times.start[op], times.mate[op]
-    found[2 * count] = rng[0]
-    return known
+        result[op], result[count + op] = times.start[op], times.mate[op]
+    result[2 * count] = rng[0]
+    return shortest

@@ -30,16 +30,16 @@ def empty_heaps(capacity: IntArray) -> Heaps:
 def push(heaps: Heaps, which: int, key: int, item: int) -> None:
     """Add a pair to a heap."""
     keys, items, first = heaps.key, heaps.item, heaps.first[which]
-    place = heaps.size[which]
-    heaps.size[which] = place + 1
-    while place > 0:
-        parent = (place - 1) >> 1
+    hole = heaps.size[which]
+    heaps.size[which] = hole + 1
+    while hole > 0:
+        parent = (hole - 1) >> 1
         above = first + parent
         if keys[above] < key or (keys[above] == key and items[above] <= item):
             break
-        keys[first + place], items[first + place] = keys[above], items[above]
-        place = parent
-    keys[first + place], items[first + place] = key, item
+        keys[first + hole], items[first + hole] = keys[above], items[above]
+        hole = parent
+    keys[first + hole], items[first + hole] = key, item
 
 
 @part
@@ -49,7 +49,7 @@ def pop(heaps: Heaps, which: int) -> int:
     size = heaps.size[which] - 1
     heaps.size[which] = size
     smallest, key, item = items[first], keys[first + size], items[first + size]
-    place, child = 0, 1
+    hole, child = 0, 1
     while child < size:
         below = first + child
         if child + 1 < size and (
@@ -60,9 +60,9 @@ def pop(heaps: Heaps, which: int) -> int:
             below += 1
         if key < keys[below] or (key == keys[below] and item <= items[below]):
             break
-        keys[first + place], items[first + place] = keys[below], items[below]
-        place, child = child, 2 * child + 1
-    keys[first + place], items[first + place] = key, item
+        keys[first + hole], items[first + hole] = keys[below], items[below]
+        hole, child = child, 2 * child + 1
+    keys[first + hole], items[first + hole] = key, item
     return smallest
 
 

@@ -79,14 +79,14 @@ def _backward(
     pipeline: InFlightPipeline, done: Any, start: Any, device: int, now: int
 ) -> tuple[int, int]:
     """Return the row of the oldest backward that can start, -1: none; and when the next one can."""
-    row, index, soon, own = -1, pipeline.microbatches, NEVER, pipeline.own
-    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
-        k = done[pipeline.stages + own[place]]
-        moment = _backward_arrival(pipeline, done, start, own[place], k)
+    row, index, soon, by_device = -1, pipeline.microbatches, NEVER, pipeline.own
+    for slot in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        k = done[pipeline.stages + by_device[slot]]
+        moment = _backward_arrival(pipeline, done, start, by_device[slot], k)
         if moment > now:
             soon = min(soon, moment)
         elif k < index:
-            row, index = pipeline.stages + own[place], k
+            row, index = pipeline.stages + by_device[slot], k
     return row, soon
 
 
@@ -94,8 +94,8 @@ def _backward(
 def _missing(pipeline: InFlightPipeline, done: Any, device: int) -> tuple[int, int]:
     """Return the oldest micro-batch without all its forwards, and what they still take."""
     oldest, amount = NEVER, 0
-    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
-        stage = pipeline.own[place]
+    for index in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        stage = pipeline.own[index]
         if done[stage] < oldest:
             oldest, amount = done[stage], 0
         if done[stage] == oldest:
@@ -115,8 +115,8 @@ def _forward(
     row, soon, is_full, done = -1, NEVER, False, state.done
     free = pipeline.room[device] - state.used[device]
     oldest, amount = _missing(pipeline, done, device)
-    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
-        stage = pipeline.own[place]
+    for index in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        stage = pipeline.own[index]
         k = done[stage]
         moment = _forward_arrival(pipeline, done, start, stage, k)
         if moment == NEVER or k - done[pipeline.stages + stage] >= pipeline.most[stage]:
@@ -134,8 +134,8 @@ def _forward(
 def _weight(pipeline: InFlightPipeline, done: Any, device: int) -> int:
     """Return the row of the oldest weight gradient that can be made; -1: none."""
     row, index, stages = -1, pipeline.microbatches, pipeline.stages
-    for place in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
-        this = 2 * stages + pipeline.own[place]
+    for slot in range(pipeline.own_pointer[device], pipeline.own_pointer[device + 1]):
+        this = 2 * stages + pipeline.own[slot]
         if done[this] < done[this - stages] and done[this] < index:
             row, index = this, done[this]
     return row
@@ -172,32 +172,34 @@ def schedule_in_flight(
     """
     stages, count, rows = pipeline.stages, pipeline.microbatches, pipeline.rows
     wake, idle, done = state.wake, state.idle, state.done
-    left = rows * stages * count
-    while left > 0:
-        at = 0
-        for other in range(1, len(wake)):
-            if wake[other] < wake[at]:
-                at = other
-        now = wake[at]
+    remaining = rows * stages * count
+    while remaining > 0:
+        device = 0
+        for peer in range(1, len(wake)):
+            if wake[peer] < wake[device]:
+                device = peer
+        now = wake[device]
         if now >= NEVER:
             return -1
-        row, soon = _chosen(pipeline, state, start, at, now)
+        row, soon = _chosen(pipeline, state, start, device, now)
         if row < 0:
-            wake[at] = soon
+            wake[device] = soon
             continue
         stage = row % stages
         start[row * count + done[row]] = now
         done[row] += 1
-        left -= 1
-        state.used[at] += pipeline.held[stage] if row < stages else -pipeline.freed[row]
-        wake[at] = idle[at] = now + pipeline.duration[row]
-        other = at
+        remaining -= 1
+        state.used[device] += (
+            pipeline.held[stage] if row < stages else -pipeline.freed[row]
+        )
+        wake[device] = idle[device] = now + pipeline.duration[row]
+        peer = device
         if row < stages - 1:
-            other = pipeline.device[stage + 1]
+            peer = pipeline.device[stage + 1]
         elif row > stages and row < 2 * stages:
-            other = pipeline.device[stage - 1]
-        if other != at:  # a busy device looks again when it is idle
-            wake[other] = min(wake[other], max(idle[other], now + pipeline.ahead[row]))
+            peer = pipeline.device[stage - 1]
+        if peer != device:  # a busy device looks again when it is idle
+            wake[peer] = min(wake[peer], max(idle[peer], now + pipeline.ahead[row]))
     return 0
 
 
@@ -205,7 +207,7 @@ def starts_in_flight(
     device: IntArray,
     times: tuple[IntArray, IntArray],
     memory: tuple[IntArray, IntArray, IntArray],
-    most: IntArray,
+    limits: IntArray,
     count: int,
     patience: int = 1,
 ) -> IntArray | None:
@@ -219,10 +221,10 @@ def starts_in_flight(
     """
     stages, rows, devices = len(device), len(times[0]) // len(device), len(memory[2])
     last_first = np.arange(stages)[::-1]
-    own = last_first[np.argsort(device[last_first], kind="stable")]
+    by_device = last_first[np.argsort(device[last_first], kind="stable")]
     pointer = np.cumsum([0, *np.bincount(device, minlength=devices)], dtype=np.int64)
-    head = (stages, count, rows, patience, pointer, own, device)
-    pipeline = InFlightPipeline(*head, *times, *memory[:2], most, memory[2])
+    head = (stages, count, rows, patience, pointer, by_device, device)
+    pipeline = InFlightPipeline(*head, *times, *memory[:2], limits, memory[2])
     done, start = (
         np.zeros_like(times[0]),
         np.zeros(len(times[0]) * count, dtype=np.int64),

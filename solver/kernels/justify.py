@@ -69,14 +69,14 @@ class SortKeys(NamedTuple):
 
 @part
 def _precedes(keys: SortKeys, a: int, b: int) -> bool:
-    one, other = keys.first[a], keys.first[b]
-    if one == other:
-        one, other = keys.second[a], keys.second[b]
-    if one == other:
-        one, other = keys.sign * keys.third[a], keys.sign * keys.third[b]
-    if one == other:
-        one, other = a, b
-    return one < other
+    key_a, key_b = keys.first[a], keys.first[b]
+    if key_a == key_b:
+        key_a, key_b = keys.second[a], keys.second[b]
+    if key_a == key_b:
+        key_a, key_b = keys.sign * keys.third[a], keys.sign * keys.third[b]
+    if key_a == key_b:
+        key_a, key_b = a, b
+    return key_a < key_b
 
 
 @part
@@ -84,43 +84,43 @@ def _sort_by(keys: SortKeys, order: Any, spare: Any) -> None:
     """Sort `order`, a permutation of all ops, fast where it is nearly sorted."""
     count, width = len(order), 8  # blocks that are sorted by insertion, then merged
     for block in range(0, count, width):
-        for at in range(block + 1, min(block + width, count)):
-            op, place = order[at], at
-            while place > block and _precedes(keys, op, order[place - 1]):
-                order[place] = order[place - 1]
-                place -= 1
-            order[place] = op
+        for index in range(block + 1, min(block + width, count)):
+            op, hole = order[index], index
+            while hole > block and _precedes(keys, op, order[hole - 1]):
+                order[hole] = order[hole - 1]
+                hole -= 1
+            order[hole] = op
     while width < count:
-        for left in range(0, count - width, 2 * width):
-            middle, right = left + width, min(left + 2 * width, count)
+        for begin in range(0, count - width, 2 * width):
+            middle, right = begin + width, min(begin + 2 * width, count)
             if _precedes(keys, order[middle], order[middle - 1]):
-                _merge(keys, order, spare, left, middle, right)
+                _merge(keys, order, spare, begin, middle, right)
         width *= 2
 
 
 @part
 def _merge(
-    keys: SortKeys, order: Any, spare: Any, left: int, middle: int, right: int
+    keys: SortKeys, order: Any, spare: Any, begin: int, middle: int, right: int
 ) -> None:
     # What precedes the first op on the right stays: where ops are nearly sorted, almost all.
     until = middle - 1
-    while left < until:
-        half = (left + until) >> 1
+    while begin < until:
+        half = (begin + until) >> 1
         if _precedes(keys, order[middle], order[half]):
             until = half
         else:
-            left = half + 1
-    for at in range(left, middle):
-        spare[at] = order[at]
-    low, high = left, middle
-    for at in range(left, right):
+            begin = half + 1
+    for index in range(begin, middle):
+        spare[index] = order[index]
+    low, high = begin, middle
+    for index in range(begin, right):
         if low == middle:
             return
         if high < right and _precedes(keys, order[high], spare[low]):
-            order[at] = order[high]
+            order[index] = order[high]
             high += 1
         else:
-            order[at] = spare[low]
+            order[index] = spare[low]
             low += 1
 
 
@@ -233,9 +233,9 @@ def _move_back(buffers: PassBuffers, horizon: int) -> None:
 @part
 def _turn_round(order: Any) -> None:
     """Reverse the order: it is nearly sorted for the pass in the other direction."""
-    for place in range(len(order) // 2):
-        other = len(order) - 1 - place
-        order[place], order[other] = order[other], order[place]
+    for index in range(len(order) // 2):
+        mirror = len(order) - 1 - index
+        order[index], order[mirror] = order[mirror], order[index]
 
 
 @Kernel

@@ -25,22 +25,22 @@ def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
     `order`: int64[n].
     Returns: number of ops in order; fewer than n where the precedences have a cycle.
     """
-    known = 0
+    count = 0
     for op in range(len(order)):
         if missing[op] == 0:
-            order[known] = op
-            known += 1
+            order[count] = op
+            count += 1
     done = 0
-    while done < known:
+    while done < count:
         op = order[done]
         done += 1
         for row in range(graph.pointer[op], graph.pointer[op + 1]):
             waiter = graph.successor[row]
             missing[waiter] -= 1
             if missing[waiter] == 0:
-                order[known] = waiter
-                known += 1
-    return known
+                order[count] = waiter
+                count += 1
+    return count
 
 
 @part
@@ -86,8 +86,8 @@ def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
         graph.successor,
         graph.lag,
     )
-    for place in range(len(order) - 1, -1, -1):
-        op = order[place]
+    for index in range(len(order) - 1, -1, -1):
+        op = order[index]
         longest, length = tail[op], duration[op]
         for row in range(pointer[op], pointer[op + 1]):
             longest = max(longest, length + lag[row] + tail[successor[row]])
@@ -183,13 +183,13 @@ def serve_first_come(
     Returns: number of ops that started.
     """
     duration, use, done = graph.duration, served.use, 0
-    heap, ready, missing, free = state.heap, state.ready, state.missing, state.free
+    heap, arrival, missing, free = state.heap, state.ready, state.missing, state.free
     for op in range(len(start)):
         if missing[op] == 0:
-            push(heap, 0, ready[op], op)
+            push(heap, 0, arrival[op], op)
     while heap.size[0] > 0:
         op = pop(heap, 0)
-        time, length = ready[op], duration[op]
+        time, length = arrival[op], duration[op]
         if use.pointer[op] < use.pointer[op + 1]:
             # A pinned op that is ready at its pin takes the interval that is kept for it.
             if served.pinned[op] != time:
@@ -201,8 +201,8 @@ def serve_first_come(
         done += 1
         for row in range(graph.pointer[op], graph.pointer[op + 1]):
             waiter = graph.successor[row]
-            ready[waiter] = max(ready[waiter], time + length + graph.lag[row])
+            arrival[waiter] = max(arrival[waiter], time + length + graph.lag[row])
             missing[waiter] -= 1
             if missing[waiter] == 0:
-                push(heap, 0, ready[waiter], waiter)
+                push(heap, 0, arrival[waiter], waiter)
     return done

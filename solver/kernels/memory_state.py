@@ -62,8 +62,8 @@ def _keeps_promises(
         if state.reserved[pool] and state.reserved[pool] + claim > size:
             return False
     older, held_from_here = not state.begun[owner + 1], amount
-    for place in range(base + state.num_flight[pool] - 1, base - 1, -1):
-        microbatch = state.flight[place]
+    for index in range(base + state.num_flight[pool] - 1, base - 1, -1):
+        microbatch = state.flight[index]
         missing = state.missing[base + microbatch]
         held_from_here += state.held[base + microbatch]
         if older and missing and held_from_here + missing > size:
@@ -132,8 +132,8 @@ def _land(state: MemoryState, pool: int, owner: int, base: int) -> None:
     state.in_flight[base + owner] = 0
     state.num_flight[pool] -= 1
     end = base + state.num_flight[pool]
-    place = base
-    while state.flight[place] != owner:
-        place += 1
-    for slot in range(place, end):
+    index = base
+    while state.flight[index] != owner:
+        index += 1
+    for slot in range(index, end):
         state.flight[slot] = state.flight[slot + 1]

@@ -57,89 +57,95 @@ def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
     """
     size = columns * members
     sizes = (columns, *(4 * (size,)), size * (lanes + 2), *(4 * (size,)))
-    return WorkBuffers(*(np.zeros(each, dtype=np.int64) for each in sizes))
+    return WorkBuffers(*(np.zeros(length, dtype=np.int64) for length in sizes))
 
 
 @part
-def _next_head(heads: Any, place: Any, members: int) -> int:
+def _next_head(heads: Any, progress: Any, members: int) -> int:
     """Return the least head ahead in any column, or `NEVER`."""
-    least = NEVER
-    for column in range(len(place)):
-        if place[column] < members:
-            least = min(least, heads[column * members + place[column]])
-    return least
+    earliest = NEVER
+    for column in range(len(progress)):
+        if progress[column] < members:
+            earliest = min(earliest, heads[column * members + progress[column]])
+    return earliest
 
 
 @part
-def _first_row(heads: Any, place: Any, members: int, lanes: int, head: int) -> int:
+def _first_row(heads: Any, progress: Any, members: int, lanes: int, head: int) -> int:
     """Return the first place of a head in a lane's acquires, or in the order of a series."""
-    row = members * len(place)
-    for block in range(0, len(place), lanes):
+    row = members * len(progress)
+    for block in range(0, len(progress), lanes):
         passed, here = 0, False
         for column in range(block, block + lanes):
-            passed += place[column]
+            passed += progress[column]
             if (
-                place[column] < members
-                and heads[column * members + place[column]] == head
+                progress[column] < members
+                and heads[column * members + progress[column]] == head
             ):
                 here = True
                 if block == 0:
-                    row = min(row, place[column])
+                    row = min(row, progress[column])
         if here and block > 0:
             row = min(row, passed)
     return row
 
 
 @part
-def _passed_in(place: Any, first: int, last: int) -> int:
+def _passed_in(progress: Any, first: int, last: int) -> int:
     """Return the heads passed in the columns ``first`` to ``last - 1``; there may be fewer."""
     total = 0
-    for column in range(first, min(last, len(place))):
-        total += place[column]
+    for column in range(first, min(last, len(progress))):
+        total += progress[column]
     return total
 
 
 @part
 def _merge(heads: Any, members: int, lanes: int, buffers: WorkBuffers) -> int:
     """Sort the heads of all columns into one series of different times; return their number."""
-    place, rows, places = buffers.place, buffers.row, buffers.places
+    progress, rows, progress_at = buffers.place, buffers.row, buffers.places
     count, width = 0, lanes + 2
-    for column in range(len(place)):
-        place[column] = 0
-    head = _next_head(heads, place, members)
+    for column in range(len(progress)):
+        progress[column] = 0
+    head = _next_head(heads, progress, members)
     while head < NEVER:
         buffers.moment[count] = head
-        rows[count] = _first_row(heads, place, members, lanes, head)
+        rows[count] = _first_row(heads, progress, members, lanes, head)
         for lane in range(lanes):
-            places[count * width + lane] = place[lane]
-        places[count * width + lanes] = _passed_in(place, lanes, 2 * lanes)
-        places[count * width + lanes + 1] = _passed_in(place, 2 * lanes, 3 * lanes)
+            progress_at[count * width + lane] = progress[lane]
+        progress_at[count * width + lanes] = _passed_in(progress, lanes, 2 * lanes)
+        progress_at[count * width + lanes + 1] = _passed_in(
+            progress, 2 * lanes, 3 * lanes
+        )
         count += 1
-        for column in range(len(place)):
+        for column in range(len(progress)):
             while (
-                place[column] < members
-                and heads[column * members + place[column]] == head
+                progress[column] < members
+                and heads[column * members + progress[column]] == head
             ):
-                place[column] += 1
-        head = _next_head(heads, place, members)
-    least = members * len(place)
+                progress[column] += 1
+        head = _next_head(heads, progress, members)
+    first = members * len(progress)
     for time in range(count - 1, -1, -1):
-        least = min(least, rows[time])
-        buffers.later[time] = least
+        first = min(first, rows[time])
+        buffers.later[time] = first
     return count
 
 
 @part
 def _count_fits(room: LaneMemory, buffers: WorkBuffers, lanes: int, total: int) -> None:
     """Write the number of acquires that can have started before each of `total` times."""
-    released, released_over, places = room.released, room.released_over, buffers.places
+    released, released_over, progress_at = (
+        room.released,
+        room.released_over,
+        buffers.places,
+    )
     half = len(released) // 2
     for time in range(total):
-        first = places[time * (lanes + 2) + lanes]
-        second = half + places[time * (lanes + 2) + lanes + 1]
+        first = progress_at[time * (lanes + 2) + lanes]
+        second = half + progress_at[time * (lanes + 2) + lanes + 1]
         over = room.free_over + released_over[first] + released_over[second]
-        whole = room.free + released[first] + released[second]
-        buffers.fits[time] = whole + over // room.smallest
+        fitting = room.free + released[first] + released[second]
+        buffers.fits[time] = fitting + over // room.smallest
 
 
 @part
@@ -152,32 +158,32 @@ def _least_time(
     any time up to it may be returned.
     """
     cuts, work, first, second = buffers.cut, buffers.work, buffers.first, buffers.second
-    choices, least = room.choices, NEVER
-    length, other = room.release_length[0], room.release_length[1]
+    choices, best = room.choices, NEVER
+    first_length, second_length = room.release_length[0], room.release_length[1]
     for choice in range(room.pointer[j], room.pointer[j + 1]):
-        last, ones, others = -NEVER, choices[2 * choice], choices[2 * choice + 1]
+        last, firsts, seconds = -NEVER, choices[2 * choice], choices[2 * choice + 1]
         for cut in range(count):
             ahead = work[cut]
-            if ones > first[cut]:
-                ahead += (ones - first[cut]) * length
-            if others > second[cut]:
-                ahead += (others - second[cut]) * other
+            if firsts > first[cut]:
+                ahead += (firsts - first[cut]) * first_length
+            if seconds > second[cut]:
+                ahead += (seconds - second[cut]) * second_length
             if ahead > 0 and cuts[cut] + ahead > last:
                 last = cuts[cut] + ahead
-                if last >= least:
+                if last >= best:
                     break
-        least = min(least, last)
-        if least <= now:
+        best = min(best, last)
+        if best <= now:
             break
-    return int(least)
+    return int(best)
 
 
 @part
 def _set_cuts(
-    room: LaneMemory, buffers: WorkBuffers, total: int, j: int, more: int
+    room: LaneMemory, buffers: WorkBuffers, total: int, j: int, total_extra: int
 ) -> int:
     """Note the work of acquires before acquire j from each time on; return the number of times."""
-    extra, length, places = room.extra, room.length, buffers.places
+    extra, length, progress_at = room.extra, room.length, buffers.places
     lanes, shortest, count, number = len(extra), NEVER, 0, 0
     for lane in range(lanes):
         shortest = min(shortest, length[lane])
@@ -189,15 +195,15 @@ def _set_cuts(
         if number % room.thinning == 0:
             late, row = 0, time * (lanes + 2)
             for lane in range(lanes):
-                left = j + extra[lane] - places[row + lane]
-                if left > 0:
-                    late += left * length[lane]
+                due = j + extra[lane] - progress_at[row + lane]
+                if due > 0:
+                    late += due * length[lane]
             buffers.cut[count] = buffers.moment[time]
             buffers.work[count] = max(
-                late, (lanes * j + more - buffers.fits[time]) * shortest
+                late, (lanes * j + total_extra - buffers.fits[time]) * shortest
             )
-            buffers.first[count] = places[row + lanes]
-            buffers.second[count] = places[row + lanes + 1]
+            buffers.first[count] = progress_at[row + lanes]
+            buffers.second[count] = progress_at[row + lanes + 1]
             count += 1
         number += 1
     return count
@@ -213,12 +219,12 @@ def raise_acquires(
         first, then second releases; they never fall within a column.
     `raised`: int64[m], heads of the innermost lane's acquires, changed in place.
     """
-    pointer, lanes, more = room.pointer, len(room.extra), 0
+    pointer, lanes, total_extra = room.pointer, len(room.extra), 0
     total = _merge(heads, len(raised), lanes, buffers)
     _count_fits(room, buffers, lanes, total)
     for extra in room.extra:
-        more += extra
+        total_extra += extra
     for j in range(len(raised) - 1, -1, -room.step):
         if pointer[j] < pointer[j + 1]:
-            count = _set_cuts(room, buffers, total, j, more)
+            count = _set_cuts(room, buffers, total, j, total_extra)
             raised[j] = max(raised[j], _least_time(room, buffers, count, j, raised[j]))

@@ -120,21 +120,21 @@ def _span_of(problem: TimedReplicas, which: int, member: Any, offset: int) -> in
     for pool in range(len(level)):
         level[pool] = sizes.room[pool]
     for row in range(first, patterns.first[which + 1]):
-        place = sizes.num_microbatches
+        entry = sizes.num_microbatches
         if slot[row] >= 0:
-            place = member[offset + slot[row]]
-        place = place * width + position[row]
+            entry = member[offset + slot[row]]
+        entry = entry * width + position[row]
         time = 0
         for edge in range(pointer[row], pointer[row + 1]):
             time = max(time, end[source[edge]] + lag[edge])
-        time += duration[place]
+        time += duration[entry]
         end[row - first] = time
         span = max(span, time)
         if pools[row] >= 0:
-            level[pools[row]] -= sizes.acquire[place]
+            level[pools[row]] -= sizes.acquire[entry]
             if level[pools[row]] < 0:
                 return TOO_LONG
-            level[pools[row]] += sizes.release[place]
+            level[pools[row]] += sizes.release[entry]
     return span
 
 
@@ -176,8 +176,8 @@ def _chosen(state: ReplicaState, rng: Any) -> int:
 
 
 @part
-def _swap(member: Any, one: int, other: int) -> None:
-    member[one], member[other] = member[other], member[one]
+def _swap(member: Any, first: int, second: int) -> None:
+    member[first], member[second] = member[second], member[first]
 
 
 @part
@@ -185,27 +185,27 @@ def _reorder(
     problem: TimedReplicas, state: ReplicaState, replica: int, slack: int, rng: Any
 ) -> bool:
     """Swap or move two slots of a replica; return true if that is kept."""
-    member, count, at = (
+    member, count, base = (
         state.member,
         state.count[replica],
         replica * problem.choice.width,
     )
-    one, other = draw(rng, count), draw(rng, count)
-    if one == other:
+    source, target = draw(rng, count), draw(rng, count)
+    if source == target:
         return False
     swaps = draw(rng, 2) == 1
     if swaps:
-        _swap(member, at + one, at + other)
+        _swap(member, base + source, base + target)
     else:
-        _move_slot(member, at, one, other)
+        _move_slot(member, base, source, target)
     new = _time(problem, state, replica)
     if new <= state.value[replica] + slack:
         state.value[replica] = new
         return True
     if swaps:
-        _swap(member, at + one, at + other)
+        _swap(member, base + source, base + target)
     else:
-        _move_slot(member, at, other, one)
+        _move_slot(member, base, target, source)
     return False
 
 
@@ -241,16 +241,19 @@ def _trade(
     moves = moves and count[slow] > 1 and count[fast] < width
     moves = moves and choice.pattern[count[slow] - 1] >= 0
     moves = moves and choice.pattern[min(width, count[fast] + 1)] >= 0
-    at, to, limit = slow * width, fast * width, max(value[slow], value[fast]) + slack
-    one, other = draw(rng, count[slow]), draw(rng, count[fast])
-    given, taken = member[at + one], -1 if moves else member[to + other]
-    trade = Trade(slow, fast, one, other, given, taken)
+    base, to, limit = slow * width, fast * width, max(value[slow], value[fast]) + slack
+    slow_slot, fast_slot = draw(rng, count[slow]), draw(rng, count[fast])
+    outgoing, incoming = (
+        member[base + slow_slot],
+        -1 if moves else member[to + fast_slot],
+    )
+    trade = Trade(slow, fast, slow_slot, fast_slot, outgoing, incoming)
     if not _may_fit(problem, trade, limit):
         return False
     if moves:
         _hand_over(state, width, trade)
     else:
-        member[at + one], member[to + other] = taken, given
+        member[base + slow_slot], member[to + fast_slot] = incoming, outgoing
     new = _time(problem, state, fast)
     if new <= limit:
         gained = new
@@ -260,9 +263,11 @@ def _trade(
             _carry(problem, trade)
             return True
     if moves:
-        _hand_over(state, width, Trade(fast, slow, other, one, given, taken))
+        _hand_over(
+            state, width, Trade(fast, slow, fast_slot, slow_slot, outgoing, incoming)
+        )
     else:
-        member[at + one], member[to + other] = given, taken
+        member[base + slow_slot], member[to + fast_slot] = outgoing, incoming
     return False
 
 
@@ -330,8 +335,8 @@ def _count_load(problem: TimedReplicas, state: ReplicaState) -> None:
 def _keep(values: Any) -> None:
     """Copy the first half of an array, what is, to the second, the best."""
     half = len(values) // 2
-    for place in range(half):
-        values[half + place] = values[place]
+    for index in range(half):
+        values[half + index] = values[index]
 
 
 @Kernel
@@ -394,11 +399,11 @@ def exchange(
         slow, slack = _chosen(state, rng), 0
         if pace.heat > 1:
             slack = draw(rng, pace.heat)
-        way = draw(rng, 4)
-        if pace.way == REORDER or way == 0:
+        drawn = draw(rng, 4)
+        if pace.way == REORDER or drawn == 0:
             changed = _reorder(problem, state, slow, slack, rng)
         else:
-            moves = pace.way == MOVE and way == 1
+            moves = pace.way == MOVE and drawn == 1
             changed = _trade(problem, state, slow, slack, moves, rng)
         if changed:
             span = value[_slowest(state, 0)]

@@ -53,9 +53,9 @@ def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
         work[node], end[node] = length[op], head[op] + length[op]
         while node > 1:
             node //= 2
-            left, right = 2 * node, 2 * node + 1
-            work[node] = work[left] + work[right]
-            end[node] = max(end[right], end[left] + work[right])
+            child = 2 * node
+            work[node] = work[child] + work[child + 1]
+            end[node] = max(end[child + 1], end[child] + work[child + 1])
         best = max(best, end[1] + tail[op])
     return int(best)
 
@@ -76,7 +76,7 @@ def least_end_of_returns(
     head, length, tail = jobs.head, jobs.length, jobs.tail
     best = 0
     for number in range(len(cuts)):
-        cut, most = cuts[number], fits[number]
+        cut, fitting = cuts[number], fits[number]
         follows = early = 0
         for op in range(len(head)):
             late = head[op] >= cut
@@ -84,9 +84,9 @@ def least_end_of_returns(
                 follows += length[op]
             if not late and acquires[op] == 1:
                 early += 1
-            left = follows - min(early, most) * longest
-            if left > 0 and cut + left + tail[op] > best:
-                best = cut + left + tail[op]
+            late_work = follows - min(early, fitting) * longest
+            if late_work > 0 and cut + late_work + tail[op] > best:
+                best = cut + late_work + tail[op]
     return best
 
 
@@ -131,17 +131,17 @@ def empty_orders(nodes: int, count: int) -> OrderTree:
 
 
 @part
-def _time_of(drain: Drain, left: Any) -> int:
+def _time_of(drain: Drain, remaining: Any) -> int:
     """Return the least time at which the resource is done with the micro-batches that are left."""
     head, length, owner = drain.head, drain.length, drain.owner
     best = work = 0
     for op in range(len(head)):
-        if left[owner[op]] == 1:
+        if remaining[owner[op]] == 1:
             work += length[op]
             best = max(best, head[op] + work)
     passage, nearest = drain.begin, -1
-    for member in range(len(left)):
-        if left[member] == 1:
+    for member in range(len(remaining)):
+        if remaining[member] == 1:
             passage += drain.passage[member]
             if nearest < 0 or drain.reach[member] < nearest:
                 nearest = drain.reach[member]
@@ -151,12 +151,12 @@ def _time_of(drain: Drain, left: Any) -> int:
 @part
 def _sort_starts(starts: Any, by_start: Any) -> None:
     """Sort `by_start`, a permutation, by starts going down."""
-    for at in range(1, len(by_start)):
-        member, place = by_start[at], at
-        while place > 0 and starts[by_start[place - 1]] < starts[member]:
-            by_start[place] = by_start[place - 1]
-            place -= 1
-        by_start[place] = member
+    for index in range(1, len(by_start)):
+        member, hole = by_start[index], index
+        while hole > 0 and starts[by_start[hole - 1]] < starts[member]:
+            by_start[hole] = by_start[hole - 1]
+            hole -= 1
+        by_start[hole] = member
 
 
 @part
@@ -182,44 +182,44 @@ def _end_with(drain: Drain, starts: Any, by_start: Any, moved: int, start: int) 
 @part
 def _recall(drain: Drain, orders: OrderTree, node: int) -> None:
     """Set the starts of a node and the micro-batches that are left."""
-    starts, left = orders.starts, orders.left
-    for member in range(len(left)):
-        starts[member], left[member] = drain.ready[member], 1
+    starts, remaining = orders.starts, orders.left
+    for member in range(len(remaining)):
+        starts[member], remaining[member] = drain.ready[member], 1
         orders.by_start[member] = member
     while node > 0:
         member = orders.member[node]
-        starts[member], left[member] = orders.release[node], 0
+        starts[member], remaining[member] = orders.release[node], 0
         node = orders.parent[node]
     _sort_starts(starts, orders.by_start)
 
 
 @part
 def _is_needless(
-    drain: Drain, left: Any, time: int, member: int, behind: int, found: int
+    drain: Drain, remaining: Any, time: int, member: int, behind: int, current: int
 ) -> bool:
     """Return true if exchanging a micro-batch with the one behind it is no worse.
 
     Only their own starts change. Less work, or as much, starts from any moment on; of two orders
-    that are as good, one is needless. `left` has those in front of both, and `member`; `time` is
-    the least time at which the resource is done with all of these, and `found` the start of the
-    later position of `member` as it is.
+    that are as good, one is needless. `remaining` has those in front of both, and `member`; `time`
+    is the least time at which the resource is done with all of these, and `current` the start of
+    the later position of `member` as it is.
     """
-    lag, ready, last = drain.lag, drain.ready, drain.last
-    left[member], left[behind] = 0, 1
-    sooner = max(ready[behind], _time_of(drain, left) + lag[behind])
-    left[member], left[behind] = 1, 0
-    later = max(ready[member], time + lag[member])
-    start = max(ready[behind], time + lag[behind])
+    lag, arrival, last = drain.lag, drain.ready, drain.last
+    remaining[member], remaining[behind] = 0, 1
+    sooner = max(arrival[behind], _time_of(drain, remaining) + lag[behind])
+    remaining[member], remaining[behind] = 1, 0
+    later = max(arrival[member], time + lag[member])
+    start = max(arrival[behind], time + lag[behind])
     is_less = False
     for cut in (sooner, later):
         new = last[behind] * (sooner >= cut) + last[member] * (later >= cut)
-        old = last[behind] * (start >= cut) + last[member] * (found >= cut)
+        old = last[behind] * (start >= cut) + last[member] * (current >= cut)
         if new > old:
             return False
         is_less |= new < old
-    for cut in (start, found):
+    for cut in (start, current):
         new = last[behind] * (sooner >= cut) + last[member] * (later >= cut)
-        old = last[behind] * (start >= cut) + last[member] * (found >= cut)
+        old = last[behind] * (start >= cut) + last[member] * (current >= cut)
         is_less |= new < old
     return is_less or member > behind
 
@@ -234,29 +234,31 @@ def least_drain(drain: Drain, orders: OrderTree) -> int:
     `orders`: room for nodes; the bound of those left open where it is too small.
     """
     count, nodes, size = len(drain.last), len(orders.parent), 1
-    twin, lag, ready = drain.twin, drain.lag, drain.ready
-    starts, by_start, left = orders.starts, orders.by_start, orders.left
+    twin, lag, arrival = drain.twin, drain.lag, drain.ready
+    starts, by_start, remaining = orders.starts, orders.by_start, orders.left
     _recall(drain, orders, 0)
     orders.depth[0], orders.open.size[0] = 0, 0
-    push(orders.open, 0, _end_with(drain, starts, by_start, 0, ready[0]), nodes)
+    push(orders.open, 0, _end_with(drain, starts, by_start, 0, arrival[0]), nodes)
     while True:
         bound = orders.open.key[orders.open.first[0]]
         node = nodes - pop(orders.open, 0)
         if orders.depth[node] == count or size + count > nodes:
             return int(bound)
         _recall(drain, orders, node)
-        time, behind = _time_of(drain, left), orders.member[node]
+        time, behind = _time_of(drain, remaining), orders.member[node]
         time_of_both = time
         if node > 0:
-            left[behind] = 1
-            time_of_both = _time_of(drain, left)
-            left[behind] = 0
+            remaining[behind] = 1
+            time_of_both = _time_of(drain, remaining)
+            remaining[behind] = 0
         for member in range(count):
-            if left[member] == 0 or (twin[member] >= 0 and left[twin[member]] == 1):
+            if remaining[member] == 0 or (
+                twin[member] >= 0 and remaining[twin[member]] == 1
+            ):
                 continue
-            start = max(ready[member], time + lag[member])
+            start = max(arrival[member], time + lag[member])
             if node > 0 and _is_needless(
-                drain, left, time_of_both, member, behind, start
+                drain, remaining, time_of_both, member, behind, start
             ):
                 continue
             end = max(bound, _end_with(drain, starts, by_start, member, start))

@@ -58,33 +58,37 @@ def _draw(rng: Any, count: int) -> int:
 def _trace(state: OrderState, buffers: OrderBuffers, rng: Any) -> tuple[int, int]:
     """Follow a longest path, at random where there are several; return its ops and its ticks."""
     head, tail, duration = buffers.head, buffers.tail, state.duration
-    op, found, longest = -1, 0, 0
-    for other in range(len(head)):
-        if head[other] == 0 and tail[other] >= longest:
-            found = 1 if tail[other] > longest else found + 1
-            longest = tail[other]
-            if _draw(rng, found) == 0:
-                op = other
+    op, ties, longest = -1, 0, 0
+    for candidate in range(len(head)):
+        if head[candidate] == 0 and tail[candidate] >= longest:
+            ties = 1 if tail[candidate] > longest else ties + 1
+            longest = tail[candidate]
+            if _draw(rng, ties) == 0:
+                op = candidate
     length, block = 0, 0
     while op >= 0:
         buffers.path[length], buffers.first[length] = op, block
         length += 1
-        end, following, found, on_resource = head[op] + duration[op], -1, 0, False
-        other = buffers.after[op]
-        if other >= 0 and head[other] == end and end + tail[other] == longest:
-            following, found, on_resource = other, 1, True
+        end, following, ties, on_resource = head[op] + duration[op], -1, 0, False
+        candidate = buffers.after[op]
+        if (
+            candidate >= 0
+            and head[candidate] == end
+            and end + tail[candidate] == longest
+        ):
+            following, ties, on_resource = candidate, 1, True
         for row in range(state.out[op], state.out[op + 1]):
-            other = state.target[row]
+            candidate = state.target[row]
             if (
-                head[other] == end + state.delay[row]
-                and head[other] + tail[other] == longest
+                head[candidate] == end + state.delay[row]
+                and head[candidate] + tail[candidate] == longest
             ):
-                found += 1
-                if other != following and _draw(rng, found) == 0:
-                    following, on_resource = other, other == buffers.after[op]
+                ties += 1
+                if candidate != following and _draw(rng, ties) == 0:
+                    following, on_resource = candidate, candidate == buffers.after[op]
         if not on_resource:
-            for place in range(block, length):
-                buffers.final[place] = length - 1
+            for index in range(block, length):
+                buffers.final[index] = length - 1
             block = length
         op = following
     return length, longest
@@ -97,7 +101,7 @@ def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
     there is none (Balas and Vazacopoulos 1998).
     """
-    head, duration, op, other = (
+    head, duration, op, last = (
         buffers.head,
         state.duration,
         stretch.first,
@@ -106,11 +110,11 @@ def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> 
     if stretch.is_later:
         for row in range(state.out[op], state.out[op + 1]):
             follower = state.target[row]
-            if follower == other or head[follower] + duration[follower] <= head[other]:
+            if follower == last or head[follower] + duration[follower] <= head[last]:
                 return False
     if stretch.is_earlier:
         end = head[op] + duration[op]
-        for row in range(state.into[other], state.into[other + 1]):
+        for row in range(state.into[last], state.into[last + 1]):
             leader = state.source[row]
             if leader == op or head[leader] >= end:
                 return False
@@ -120,20 +124,20 @@ def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> 
 @part
 def _lay_out(buffers: OrderBuffers, stretch: StretchMove) -> int:
     """Write a stretch in the order of its move into `buffers.line`; return its number of ops."""
-    op, other, line, count = stretch.first, stretch.last, buffers.line, 0
-    at = buffers.after[op]
+    op, last, line, count = stretch.first, stretch.last, buffers.line, 0
+    inner = buffers.after[op]
     if stretch.is_earlier:
-        line[count] = other
+        line[count] = last
         count += 1
     if not stretch.is_later:
         line[count] = op
         count += 1
-    while at != other:
-        line[count] = at
+    while inner != last:
+        line[count] = inner
         count += 1
-        at = buffers.after[at]
+        inner = buffers.after[inner]
     if not stretch.is_earlier:
-        line[count] = other
+        line[count] = last
         count += 1
     if stretch.is_later:
         line[count] = op
@@ -154,39 +158,39 @@ def _estimate(
     outer = buffers.before[stretch.first]
     if outer >= 0:
         end = buffers.head[outer] + duration[outer]
-    for place in range(count):
-        each = line[place]
-        free -= state.need[each]
+    for index in range(count):
+        op = line[index]
+        free -= state.need[op]
         if free < 0:
             return -1
-        free += state.freed[each]
-        early[place] = max(end, buffers.ready[each])
-        end = early[place] + duration[each]
-    rest, longest, outer = 0, 0, buffers.after[stretch.last]
+        free += state.freed[op]
+        early[index] = max(end, buffers.ready[op])
+        end = early[index] + duration[op]
+    tail, longest, outer = 0, 0, buffers.after[stretch.last]
     if outer >= 0:
-        rest = buffers.tail[outer]
-    for place in range(count - 1, -1, -1):
-        each = line[place]
-        rest = max(rest, buffers.rest[each]) + duration[each]
-        longest = max(longest, early[place] + rest)
+        tail = buffers.tail[outer]
+    for index in range(count - 1, -1, -1):
+        op = line[index]
+        tail = max(tail, buffers.rest[op]) + duration[op]
+        longest = max(longest, early[index] + tail)
     return longest
 
 
 @part
 def _relink(
-    state: OrderState, buffers: OrderBuffers, op: int, other: int, count: int
+    state: OrderState, buffers: OrderBuffers, op: int, last: int, count: int
 ) -> None:
     """Put the ops of a stretch into the order of the move."""
-    line, previous, following = buffers.line, buffers.before[op], buffers.after[other]
+    line, previous, following = buffers.line, buffers.before[op], buffers.after[last]
     free = buffers.free[op]
-    for place in range(count):
-        each = line[place]
-        buffers.before[each] = previous
+    for index in range(count):
+        moved = line[index]
+        buffers.before[moved] = previous
         if previous >= 0:
-            buffers.after[previous] = each
-        buffers.free[each] = free
-        free += state.freed[each] - state.need[each]
-        previous = each
+            buffers.after[previous] = moved
+        buffers.free[moved] = free
+        free += state.freed[moved] - state.need[moved]
+        previous = moved
     buffers.after[previous] = following
     if following >= 0:
         buffers.before[following] = previous
@@ -210,7 +214,7 @@ def _regroup(
     end: int,
 ) -> None:
     """Put an op and what depends on it last in a window of the order, from `begin` to `end`."""
-    place, stale, line, neighbour = (
+    place_of, stale, line, neighbour = (
         buffers.place,
         buffers.stale,
         buffers.early,
@@ -218,21 +222,21 @@ def _regroup(
     )
     kept, moved, step = begin, 0, 1 if begin < end else -1
     stale[op] = 1
-    for at in range(begin, end + step, step):
-        each = order[at]
-        if stale[each] == 0 and neighbour[each] >= 0:
-            stale[each] = stale[neighbour[each]]
-        for row in range(links.pointer[each], links.pointer[each + 1]):
-            stale[each] |= stale[links.source[row]]
-        if stale[each]:
-            line[moved] = each
+    for index in range(begin, end + step, step):
+        member = order[index]
+        if stale[member] == 0 and neighbour[member] >= 0:
+            stale[member] = stale[neighbour[member]]
+        for row in range(links.pointer[member], links.pointer[member + 1]):
+            stale[member] |= stale[links.source[row]]
+        if stale[member]:
+            line[moved] = member
             moved += 1
         else:
-            order[kept], place[each] = each, kept
+            order[kept], place_of[member] = member, kept
             kept += step
-    for at in range(moved):
-        each = line[at]
-        order[kept], place[each], stale[each] = each, kept, 0
+    for index in range(moved):
+        member = line[index]
+        order[kept], place_of[member], stale[member] = member, kept, 0
         kept += step
 
 
@@ -245,20 +249,20 @@ def _move(
     count: int,
 ) -> Changed:
     """Make a move; return what has to be timed again."""
-    op, other, place = stretch.first, stretch.last, buffers.place
+    op, last, place_of = stretch.first, stretch.last, buffers.place
     begin, end, previous, after = (
-        place[op],
-        place[other],
+        place_of[op],
+        place_of[last],
         buffers.before[op],
-        buffers.after[other],
+        buffers.after[last],
     )
-    _relink(state, buffers, op, other, count)
+    _relink(state, buffers, op, last, count)
     if stretch.is_later:
         leaders = DependentOps(state.into, state.source, buffers.before)
         _regroup(leaders, buffers, order, op, begin, end)
     if stretch.is_earlier and (count > 2 or not stretch.is_later):
         followers = DependentOps(state.out, state.target, buffers.after)
-        _regroup(followers, buffers, order, other, place[other], begin)
+        _regroup(followers, buffers, order, last, place_of[last], begin)
     for number in range(count):
         moved = buffers.line[number]
         buffers.stale[moved], buffers.dated[moved] = 1, 1
@@ -271,14 +275,26 @@ def _move(
 
 @part
 def _trade(
-    state: OrderState, buffers: OrderBuffers, order: Any, one: int, two: int
+    state: OrderState,
+    buffers: OrderBuffers,
+    order: Any,
+    first_row: int,
+    second_row: int,
 ) -> None:
     """Let two vectors take each other's places in the order."""
-    twin, place, width = state.twin, buffers.place, state.width
+    twin, place_of, width = state.twin, buffers.place, state.width
     for column in range(width):
-        first, second = twin[one * width + column], twin[two * width + column]
-        at, to = place[first], place[second]
-        order[at], order[to], place[first], place[second] = second, first, to, at
+        first, second = (
+            twin[first_row * width + column],
+            twin[second_row * width + column],
+        )
+        source, target = place_of[first], place_of[second]
+        order[source], order[target], place_of[first], place_of[second] = (
+            second,
+            first,
+            target,
+            source,
+        )
 
 
 @part
@@ -293,12 +309,12 @@ def _partners(search: OrderWalk, op: int) -> int:
         line[0] = (state.row[op] + 1 + _draw(rng, vectors - 1)) % vectors
         return 1
     column, asked = state.column[op], 1 + _draw(rng, search.pace.passed)
-    count, other = 0, buffers.after[op]
-    while other >= 0 and count < asked:
-        if state.column[other] == column:
-            line[count] = state.row[other]
+    count, follower = 0, buffers.after[op]
+    while follower >= 0 and count < asked:
+        if state.column[follower] == column:
+            line[count] = state.row[follower]
             count += 1
-        other = buffers.after[other]
+        follower = buffers.after[follower]
     return count
 
 
@@ -315,11 +331,11 @@ def _is_taken(search: OrderWalk, current: int, length: int) -> bool:
 def _try_trade(search: OrderWalk, op: int, current: int) -> Changed:
     """Let the vector of an op trade with others, in either direction."""
     state, buffers, order = search.state, search.buffers, search.order
-    one, count = state.row[op], _partners(search, op)
+    row, count = state.row[op], _partners(search, op)
     for turn in range(2 if count > 0 else 0):
-        for place in range(count):
-            at = count - 1 - place if turn else place
-            _trade(state, buffers, order, one, buffers.line[at])
+        for number in range(count):
+            index = count - 1 - number if turn else number
+            _trade(state, buffers, order, row, buffers.line[index])
         if turn == 0:
             length = simulate(state, buffers, order)
             if _is_taken(search, current, length):
@@ -328,10 +344,10 @@ def _try_trade(search: OrderWalk, op: int, current: int) -> Changed:
 
 
 @part
-def _try_stretch(search: OrderWalk, at: int, current: int) -> Changed:
+def _try_stretch(search: OrderWalk, index: int, current: int) -> Changed:
     """Move a stretch of the block at a place of the path."""
     state, buffers, rng = search.state, search.buffers, search.rng
-    first, final = buffers.first[at], buffers.final[at]
+    first, final = buffers.first[index], buffers.final[index]
     if first == final:
         return Changed(0, 0, 0, 0)
     passed = 1
@@ -379,22 +395,22 @@ def search_orders(
     """
     search = OrderWalk(state, buffers, pace, order, rng)
     changed = outdate_all(state, buffers, order)
-    known, length, current = pace.known, 0, 0
+    shortest, length, current = pace.known, 0, 0
     for _ in range(pace.steps):
         if changed.heads > 0:
             find_heads(state, buffers, order, changed)
             find_tails(state, buffers, order, changed)
             length, current = _trace(state, buffers, rng)
-            if current < known:
-                known = current
-                for place in range(len(order)):
-                    best[place] = order[place]
-        if known <= pace.target:
+            if current < shortest:
+                shortest = current
+                for slot in range(len(order)):
+                    best[slot] = order[slot]
+        if shortest <= pace.target:
             break
-        at = _draw(rng, length)
-        op = buffers.path[at]
+        index = _draw(rng, length)
+        op = buffers.path[index]
         if state.row[op] >= 0 and _draw(rng, 16) < pace.trades:
             changed = _try_trade(search, op, current)
         else:
-            changed = _try_stretch(search, at, current)
-    return known
+            changed = _try_stretch(search, index, current)
+    return shortest

@@ -64,21 +64,19 @@ def _link(state: OrderState, buffers: OrderBuffers, order: Any) -> None:
     """Set neighbours, free amounts and places of all ops from a topological order."""
     for resource in range(len(buffers.last)):
         buffers.last[resource] = -1
-    for place in range(len(order)):
-        op = order[place]
-        buffers.place[op], buffers.before[op], buffers.after[op] = place, -1, -1
+    for index in range(len(order)):
+        op = order[index]
+        buffers.place[op], buffers.before[op], buffers.after[op] = index, -1, -1
         resource = state.resource[op]
         if resource < 0:
             continue
-        other = buffers.last[resource]
-        buffers.before[op], buffers.last[resource] = other, op
-        if other < 0:
+        last = buffers.last[resource]
+        buffers.before[op], buffers.last[resource] = last, op
+        if last < 0:
             buffers.free[op] = state.room[resource]
         else:
-            buffers.after[other] = op
-            buffers.free[op] = (
-                buffers.free[other] - state.need[other] + state.freed[other]
-            )
+            buffers.after[last] = op
+            buffers.free[op] = buffers.free[last] - state.need[last] + state.freed[last]
 
 
 @part
@@ -93,22 +91,22 @@ def find_heads(
         state.target,
     )
     head, stale, after = buffers.head, buffers.stale, buffers.after
-    place, pending = changed.begin, changed.heads
+    index, pending = changed.begin, changed.heads
     while pending > 0:
-        op = order[place]
-        place += 1
+        op = order[index]
+        index += 1
         if stale[op] == 0:
             continue
         stale[op] = 0
         pending -= 1
         start = 0
         for row in range(state.into[op], state.into[op + 1]):
-            other = source[row]
-            start = max(start, head[other] + duration[other] + wait[row])
+            leader = source[row]
+            start = max(start, head[leader] + duration[leader] + wait[row])
         buffers.ready[op] = start
-        other = buffers.before[op]
-        if other >= 0:
-            start = max(start, head[other] + duration[other])
+        leader = buffers.before[op]
+        if leader >= 0:
+            start = max(start, head[leader] + duration[leader])
         if start == head[op]:
             continue
         head[op] = start
@@ -132,24 +130,24 @@ def find_tails(
         state.delay,
     )
     tail, stale, before = buffers.tail, buffers.dated, buffers.before
-    place, pending = changed.end, changed.tails
+    index, pending = changed.end, changed.tails
     while pending > 0:
-        op = order[place]
-        place -= 1
+        op = order[index]
+        index -= 1
         if stale[op] == 0:
             continue
         stale[op] = 0
         pending -= 1
-        rest = 0
+        longest = 0
         for row in range(state.out[op], state.out[op + 1]):
-            rest = max(rest, tail[target[row]] + delay[row])
-        buffers.rest[op] = rest
+            longest = max(longest, tail[target[row]] + delay[row])
+        buffers.rest[op] = longest
         if buffers.after[op] >= 0:
-            rest = max(rest, tail[buffers.after[op]])
-        rest += duration[op]
-        if rest == tail[op]:
+            longest = max(longest, tail[buffers.after[op]])
+        longest += duration[op]
+        if longest == tail[op]:
             continue
-        tail[op] = rest
+        tail[op] = longest
         for row in range(state.into[op], state.into[op + 1]):
             pending += 1 - stale[source[row]]
             stale[source[row]] = 1
@@ -170,8 +168,8 @@ def simulate(state: OrderState, buffers: OrderBuffers, order: Any) -> int:
     end, free, longest = buffers.last, buffers.level, 0
     for resource in range(len(end)):
         end[resource], free[resource] = 0, state.room[resource]
-    for at in range(len(order)):
-        op = order[at]
+    for index in range(len(order)):
+        op = order[index]
         start, resource = 0, state.resource[op]
         if resource >= 0:
             start = end[resource]
@@ -180,10 +178,10 @@ def simulate(state: OrderState, buffers: OrderBuffers, order: Any) -> int:
                 return -1
             free[resource] += state.freed[op]
         for row in range(state.into[op], state.into[op + 1]):
-            other = source[row]
-            if buffers.place[other] > at:
+            leader = source[row]
+            if buffers.place[leader] > index:
                 return -1
-            start = max(start, head[other] + duration[other] + wait[row])
+            start = max(start, head[leader] + duration[leader] + wait[row])
         head[op] = start
         start += duration[op]
         longest = max(longest, start)

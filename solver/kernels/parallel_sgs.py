@@ -146,10 +146,10 @@ def _enqueue(state: DispatchState, op: int) -> None:
 
 
 @part
-def _wake(state: DispatchState, place: int) -> None:
+def _wake(state: DispatchState, queue: int) -> None:
     """Make the ops ready that wait at a place."""
-    op = state.first[place]
-    state.first[place] = -1
+    op = state.first[queue]
+    state.first[queue] = -1
     while op >= 0:
         _enqueue(state, op)
         op = state.behind[op]
@@ -174,10 +174,10 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
 
     Ops without a resource come before all others: they may make some arrive at this moment.
     """
-    best, best_key, best_item, at = -1, NEVER, 0, 0
+    best, best_key, best_item, best_index = -1, NEVER, 0, 0
     heaps, listed, unlimited = state.heaps, state.listed, state.use.num_resources
-    for place in range(state.num_dirty[0]):
-        resource, key, item = listed[place], 0, 0
+    for index in range(state.num_dirty[0]):
+        resource, key, item = listed[index], 0, 0
         if resource == unlimited:
             key = -1
         elif waits:
@@ -192,9 +192,9 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
                 and (item < best_item or (item == best_item and resource < best))
             )
         ):
-            best, best_key, best_item, at = resource, key, item, place
+            best, best_key, best_item, best_index = resource, key, item, index
     state.num_dirty[0] -= 1
-    listed[at] = listed[state.num_dirty[0]]
+    listed[best_index] = listed[state.num_dirty[0]]
     state.dirty[best] = 0
     return best
 
@@ -244,24 +244,24 @@ def _meets_pin(
 @part
 def _held_up(state: DispatchState, start: Any, now: int, op: int) -> bool:
     """Let `op` wait and return true if it cannot start now."""
-    use, place, end = state.use, -1, now + state.graph.duration[op]
+    use, queue, end = state.use, -1, now + state.graph.duration[op]
     for position in range(use.pointer[op], use.pointer[op + 1]):
         resource = use.resource[position]
         if state.busy[resource] or _meets_pin(state, start, resource, op, end):
-            place = resource
+            queue = resource
             break
-    if place < 0:
+    if queue < 0:
         pool = shortage(state.pools, state.memory, op, state.ranking.reserve)
         if pool < 0:
             return False
-        place = use.num_resources + pool
-    state.behind[op], state.first[place] = state.first[place], op
+        queue = use.num_resources + pool
+    state.behind[op], state.first[queue] = state.first[queue], op
     return True
 
 
 @part
 def _start(state: DispatchState, now: int, op: int) -> None:
-    use, graph, ready, missing = state.use, state.graph, state.ready, state.missing
+    use, graph, arrival, missing = state.use, state.graph, state.ready, state.missing
     for position in range(use.pointer[op], use.pointer[op + 1]):
         state.busy[use.resource[position]] = 1
     take(state.pools, state.memory, op)
@@ -269,8 +269,8 @@ def _start(state: DispatchState, now: int, op: int) -> None:
     push(state.heaps, state.events, end, -op - 1)
     for position in range(graph.pointer[op], graph.pointer[op + 1]):
         waiter, moment = graph.successor[position], end + graph.lag[position]
-        if moment > ready[waiter]:
-            ready[waiter] = moment
+        if moment > arrival[waiter]:
+            arrival[waiter] = moment
         missing[waiter] -= 1
         if missing[waiter] == 0:
             _announce(state, waiter)

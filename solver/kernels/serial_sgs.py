@@ -69,56 +69,56 @@ def gap_from(gaps: Gaps, resource: int, time: int, length: int) -> int:
     The op can start at the later of its begin and `time`.
     """
     begin, end = gaps.begin, gaps.end
-    left: int = gaps.low[resource]
-    right: int = gaps.high[resource]
-    if begin[right] <= time:
-        return right
-    place = left
-    while left < right:
-        middle = (left + right) >> 1
+    low: int = gaps.low[resource]
+    high: int = gaps.high[resource]
+    if begin[high] <= time:
+        return high
+    gap = low
+    while low < high:
+        middle = (low + high) >> 1
         if begin[middle] > time:
-            right = middle
+            high = middle
         else:
-            left = middle + 1
-            place = middle
-    while end[place] - (begin[place] if begin[place] > time else time) < length:
-        place += 1
-    return place
+            low = middle + 1
+            gap = middle
+    while end[gap] - (begin[gap] if begin[gap] > time else time) < length:
+        gap += 1
+    return gap
 
 
 @part
-def _cut_gap(gaps: Gaps, resource: int, place: int, time: int, until: int) -> None:
+def _cut_gap(gaps: Gaps, resource: int, gap: int, time: int, until: int) -> None:
     """Occupy an interval that lies inside one gap."""
     begin, end, high = gaps.begin, gaps.end, gaps.high[resource]
-    if time == begin[place]:
-        begin[place] = until
-        if until < end[place]:
+    if time == begin[gap]:
+        begin[gap] = until
+        if until < end[gap]:
             return
-        for slot in range(place, high):
+        for slot in range(gap, high):
             begin[slot], end[slot] = begin[slot + 1], end[slot + 1]
         gaps.high[resource] = high - 1
         return
-    rest, end[place] = end[place], time
-    if until == rest:
+    old_end, end[gap] = end[gap], time
+    if until == old_end:
         return
-    for slot in range(high, place, -1):
+    for slot in range(high, gap, -1):
         begin[slot + 1], end[slot + 1] = begin[slot], end[slot]
-    begin[place + 1], end[place + 1] = until, rest
+    begin[gap + 1], end[gap + 1] = until, old_end
     gaps.high[resource] = high + 1
 
 
 @part
 def block(gaps: Gaps, resource: int, time: int, until: int) -> None:
     """Occupy an interval, any part of which may be occupied already."""
-    place = gap_from(gaps, resource, time, 0)
-    while place <= gaps.high[resource] and gaps.begin[place] < until:
-        begin, end, high = gaps.begin[place], gaps.end[place], gaps.high[resource]
+    gap = gap_from(gaps, resource, time, 0)
+    while gap <= gaps.high[resource] and gaps.begin[gap] < until:
+        begin, end, high = gaps.begin[gap], gaps.end[gap], gaps.high[resource]
         begin = begin if begin > time else time
         end = end if end < until else until
         if begin < end:
-            _cut_gap(gaps, resource, place, begin, end)
+            _cut_gap(gaps, resource, gap, begin, end)
         if gaps.high[resource] >= high:
-            place += 1
+            gap += 1
 
 
 @part

@@ -102,7 +102,7 @@ def state_columns(microbatches: int, resources: int, pools: int) -> StateColumns
 
 
 @part
-def _set_heads(search: StateSearch, at: int, j: int) -> None:
+def _set_heads(search: StateSearch, base: int, j: int) -> None:
     """Note when the ops of a micro-batch that are not done can start at the earliest."""
     shape, batch, columns, rows = (
         search.shape,
@@ -125,15 +125,15 @@ def _set_heads(search: StateSearch, at: int, j: int) -> None:
         len(resource),
     )
     phase, clock, free = (
-        rows[at + columns.phase + j],
-        rows[at + columns.clock],
-        at + columns.free,
+        rows[base + columns.phase + j],
+        rows[base + columns.clock],
+        base + columns.free,
     )
-    for place in range(shape.todo_pointer[phase], shape.todo_pointer[phase + 1]):
-        v = todo[place]
+    for index in range(shape.todo_pointer[phase], shape.todo_pointer[phase + 1]):
+        v = todo[index]
         moment = max(clock, rows[free + resource[v]])
         if v == shape.slot[phase]:
-            moment = max(moment, rows[at + columns.arrival + j])
+            moment = max(moment, rows[base + columns.arrival + j])
         for k in range(pointer[v], pointer[v + 1]):
             u = before[k]
             if not done[phase * size + u]:
@@ -148,7 +148,7 @@ def _set_heads(search: StateSearch, at: int, j: int) -> None:
 
 
 @part
-def _set_opening(search: StateSearch, at: int) -> bool:
+def _set_opening(search: StateSearch, base: int) -> bool:
     """Note from when on each full pool has room for another op; return whether one is full."""
     shape, batch, columns, rows = (
         search.shape,
@@ -164,15 +164,15 @@ def _set_opening(search: StateSearch, at: int) -> bool:
     )
     is_full = False
     for p in range(len(opening)):
-        if rows[at + columns.used + p] + batch.least[p] > batch.room[p]:
+        if rows[base + columns.used + p] + batch.least[p] > batch.room[p]:
             opening[p] = NEVER
             is_full = True
     if not is_full:
         return False
     for j in range(len(batch.twin)):
-        phase = rows[at + columns.phase + j]
-        for place in range(shape.todo_pointer[phase], shape.todo_pointer[phase + 1]):
-            v = todo[place]
+        phase = rows[base + columns.phase + j]
+        for index in range(shape.todo_pointer[phase], shape.todo_pointer[phase + 1]):
+            v = todo[index]
             p, op = pool[v], j * size + v
             held = p >= 0 and shape.holds[phase * len(opening) + p]
             if held and batch.release[op] > batch.acquire[op]:
@@ -181,7 +181,7 @@ def _set_opening(search: StateSearch, at: int) -> bool:
 
 
 @part
-def _bound(search: StateSearch, at: int, upper: int) -> int:
+def _bound(search: StateSearch, base: int, upper: int) -> int:
     """Return a lower bound on the makespan of what a state may become.
 
     The ops of a resource that are left and have tails of at least q start when the first of them
@@ -194,21 +194,21 @@ def _bound(search: StateSearch, at: int, upper: int) -> int:
         batch.duration,
         len(search.shape.pool),
     )
-    phases = at + columns.phase
+    phases = base + columns.phase
     for p in range(len(search.opening)):
         search.opening[p] = 0
     for j in range(len(batch.twin)):
         if rows[phases + j] > 0:
-            _set_heads(search, at, j)
-    is_full = _set_opening(search, at)
+            _set_heads(search, base, j)
+    is_full = _set_opening(search, base)
     for j in range(len(batch.twin)):
         if is_full or rows[phases + j] == 0:
-            _set_heads(search, at, j)
-    bound = rows[at + columns.reach]
+            _set_heads(search, base, j)
+    bound = rows[base + columns.reach]
     for r in range(len(batch.ranked_pointer) - 1):
         first, load = NEVER, 0
-        for place in range(batch.ranked_pointer[r], batch.ranked_pointer[r + 1]):
-            op = batch.ranked[place]
+        for index in range(batch.ranked_pointer[r], batch.ranked_pointer[r + 1]):
+            op = batch.ranked[index]
             if not done[rows[phases + op // size] * size + op % size]:
                 first = min(first, head[op])
                 load += duration[op]
@@ -219,7 +219,7 @@ def _bound(search: StateSearch, at: int, upper: int) -> int:
 
 
 @part
-def _start(search: StateSearch, rows: Any, at: int, j: int, v: int) -> int:
+def _start(search: StateSearch, rows: Any, base: int, j: int, v: int) -> int:
     """Return when an op can start in a state, -1 if it cannot, or not after the op placed last."""
     shape, batch, columns, size = (
         search.shape,
@@ -228,22 +228,22 @@ def _start(search: StateSearch, rows: Any, at: int, j: int, v: int) -> int:
         len(search.shape.pool),
     )
     p, op, twin = shape.pool[v], j * size + v, batch.twin[j]
-    if twin >= 0 and not shape.done[rows[at + columns.phase + twin] * size + v]:
+    if twin >= 0 and not shape.done[rows[base + columns.phase + twin] * size + v]:
         return -1
-    if p >= 0 and rows[at + columns.used + p] + batch.acquire[op] > batch.room[p]:
+    if p >= 0 and rows[base + columns.used + p] + batch.acquire[op] > batch.room[p]:
         return -1
-    start = rows[at + columns.free + shape.resource[v]]
-    if v == shape.slot[rows[at + columns.phase + j]]:
-        start = max(start, rows[at + columns.arrival + j])
-    return start if start >= rows[at + columns.clock] else -1
+    start = rows[base + columns.free + shape.resource[v]]
+    if v == shape.slot[rows[base + columns.phase + j]]:
+        start = max(start, rows[base + columns.arrival + j])
+    return start if start >= rows[base + columns.clock] else -1
 
 
 @part
 def _set_child(
-    search: StateSearch, rows: Any, of: int, to: int, op: int, start: int
+    search: StateSearch, rows: Any, parent: int, child: int, op: int, start: int
 ) -> None:
     """Write the state that follows a state when an op starts."""
-    shape, batch, columns, made = (
+    shape, batch, columns, children = (
         search.shape,
         search.batch,
         search.columns,
@@ -252,47 +252,59 @@ def _set_child(
     size = len(shape.resource)
     j, v = op // size, op % size
     for k in range(columns.width):
-        made[to + k] = rows[of + k]
-    phase = rows[of + columns.phase + j]
+        children[child + k] = rows[parent + k]
+    phase = rows[parent + columns.phase + j]
     row, end = phase * size + v, start + batch.duration[op]
-    new, arrival, free = shape.following[row], to + columns.arrival, to + columns.free
-    made[to + columns.reach] = max(rows[of + columns.reach], end + batch.tail[op])
-    made[to + columns.clock] = start
-    made[to + columns.op] = op
+    new, arrival, free = (
+        shape.following[row],
+        child + columns.arrival,
+        child + columns.free,
+    )
+    children[child + columns.reach] = max(
+        rows[parent + columns.reach], end + batch.tail[op]
+    )
+    children[child + columns.clock] = start
+    children[child + columns.op] = op
     marks = j * len(shape.slot)
-    made[to + columns.hash] += batch.mark[marks + new] - batch.mark[marks + phase]
-    made[to + columns.phase + j] = new
-    made[free + shape.resource[v]] = end
+    children[child + columns.hash] += (
+        batch.mark[marks + new] - batch.mark[marks + phase]
+    )
+    children[child + columns.phase + j] = new
+    children[free + shape.resource[v]] = end
     if not shape.keeps[row]:
-        made[arrival + j] = 0
+        children[arrival + j] = 0
     if shape.gain[row] >= 0:
-        made[arrival + j] = max(
-            made[arrival + j], end + shape.gain[row] + batch.delay[op]
+        children[arrival + j] = max(
+            children[arrival + j], end + shape.gain[row] + batch.delay[op]
         )
     for i in range(len(batch.twin)):
-        w = shape.slot[made[to + columns.phase + i]]
+        w = shape.slot[children[child + columns.phase + i]]
         if w >= 0:
-            made[arrival + i] = max(made[arrival + i], made[free + shape.resource[w]])
+            children[arrival + i] = max(
+                children[arrival + i], children[free + shape.resource[w]]
+            )
     if shape.pool[v] >= 0:
-        made[to + columns.used + shape.pool[v]] += batch.acquire[op] - batch.release[op]
+        children[child + columns.used + shape.pool[v]] += (
+            batch.acquire[op] - batch.release[op]
+        )
 
 
 @part
-def _is_same_set(made: Any, columns: StateColumns, a: int, b: int) -> bool:
+def _is_same_set(children: Any, columns: StateColumns, a: int, b: int) -> bool:
     for k in range(columns.phase, columns.arrival):  # noqa: SIM110
-        if made[a + k] != made[b + k]:
+        if children[a + k] != children[b + k]:
             return False
     return True
 
 
 @part
-def _is_no_later(made: Any, columns: StateColumns, a: int, b: int) -> bool:
+def _is_no_later(children: Any, columns: StateColumns, a: int, b: int) -> bool:
     """Whether state a has all that state b has, no later."""
-    if made[a + columns.reach] > made[b + columns.reach]:
+    if children[a + columns.reach] > children[b + columns.reach]:
         return False
-    early, late = made[a + columns.clock], made[b + columns.clock]
+    early, late = children[a + columns.clock], children[b + columns.clock]
     for k in range(columns.arrival, columns.used):
-        if max(early, made[a + k]) > max(late, made[b + k]):
+        if max(early, children[a + k]) > max(late, children[b + k]):
             return False
     return True
 
@@ -300,18 +312,25 @@ def _is_no_later(made: Any, columns: StateColumns, a: int, b: int) -> bool:
 @part
 def _is_new(search: StateSearch, row: int) -> bool:
     """Whether no state of the same ops is as early; strikes out those that are later."""
-    columns, made, table, link = search.columns, search.made, search.table, search.link
-    at = row * columns.width
-    key = made[at + columns.hash] % len(table)
-    other = table[key]
-    while other >= 0:
-        b = other * columns.width
-        if made[b + columns.bound] < NEVER and _is_same_set(made, columns, at, b):
-            if _is_no_later(made, columns, b, at):
+    columns, children, table, link = (
+        search.columns,
+        search.made,
+        search.table,
+        search.link,
+    )
+    base = row * columns.width
+    key = children[base + columns.hash] % len(table)
+    rival = table[key]
+    while rival >= 0:
+        b = rival * columns.width
+        if children[b + columns.bound] < NEVER and _is_same_set(
+            children, columns, base, b
+        ):
+            if _is_no_later(children, columns, b, base):
                 return False
-            if _is_no_later(made, columns, at, b):
-                made[b + columns.bound] = NEVER
-        other = link[other]
+            if _is_no_later(children, columns, base, b):
+                children[b + columns.bound] = NEVER
+        rival = link[rival]
     link[row] = table[key]
     table[key] = row
     return True
@@ -322,7 +341,7 @@ def _select(
     search: StateSearch, number: int, levels: LevelRange, least_left: Any
 ) -> int:
     """Keep the states of least bound that a level has room for, in order; return how many."""
-    columns, made, table, tally = (
+    columns, children, table, tally = (
         search.columns,
         search.made,
         search.table,
@@ -330,8 +349,8 @@ def _select(
     )
     low, alive, width, buckets = NEVER, 0, columns.width, len(tally)
     for i in range(number):
-        if made[i * width + columns.bound] < NEVER:
-            low = min(low, made[i * width + columns.bound])
+        if children[i * width + columns.bound] < NEVER:
+            low = min(low, children[i * width + columns.bound])
             alive += 1
     limit, spare = buckets, 0
     step = 1 + (levels.upper - low) // buckets if alive else 1
@@ -339,8 +358,8 @@ def _select(
         for b in range(buckets):
             tally[b] = 0
         for i in range(number):
-            if made[i * width + columns.bound] < NEVER:
-                tally[(made[i * width + columns.bound] - low) // step] += 1
+            if children[i * width + columns.bound] < NEVER:
+                tally[(children[i * width + columns.bound] - low) // step] += 1
         limit, spare = 0, levels.width
         while tally[limit] <= spare:
             spare -= tally[limit]
@@ -349,8 +368,8 @@ def _select(
         table[k] = -1
     kept = 0
     for i in range(number):
-        at = i * width
-        bound = made[at + columns.bound]
+        base = i * width
+        bound = children[base + columns.bound]
         if bound == NEVER:
             continue
         which = (bound - low) // step
@@ -360,10 +379,10 @@ def _select(
         if which == limit:
             spare -= 1
         to = kept * width
-        if to != at:
+        if to != base:
             for k in range(width):
-                made[to + k] = made[at + k]
-        key = made[to + columns.hash] % len(table)
+                children[to + k] = children[base + k]
+        key = children[to + columns.hash] % len(table)
         search.link[kept] = table[key]
         table[key] = kept
         kept += 1
@@ -375,7 +394,7 @@ def _grow(
     search: StateSearch, levels: LevelRange, count: int, rows: Any, least_left: Any
 ) -> tuple[int, int]:
     """Make the states that follow `count` states; return how many stay, and the ops placed."""
-    shape, batch, columns, made = (
+    shape, batch, columns, children = (
         search.shape,
         search.batch,
         search.columns,
@@ -383,15 +402,15 @@ def _grow(
     )
     number, placed, size, width = 0, 0, len(shape.resource), columns.width
     for i in range(count):
-        at = i * width
+        base = i * width
         for j in range(len(batch.twin)):
-            phase = rows[at + columns.phase + j]
-            for place in range(
+            phase = rows[base + columns.phase + j]
+            for index in range(
                 shape.option_pointer[phase], shape.option_pointer[phase + 1]
             ):
-                v = shape.options[place]
+                v = shape.options[index]
                 op = j * size + v
-                start = _start(search, rows, at, j, v)
+                start = _start(search, rows, base, j, v)
                 if (
                     start < 0
                     or start + batch.duration[op] + batch.tail[op] >= levels.upper
@@ -400,11 +419,11 @@ def _grow(
                 if number == len(search.link):
                     number = _select(search, number, levels, least_left)
                 to = number * width
-                _set_child(search, rows, at, to, op, start)
+                _set_child(search, rows, base, to, op, start)
                 placed += 1
                 bound = _bound(search, to, levels.upper)
-                made[to + columns.parent] = i
-                made[to + columns.bound] = max(bound, rows[at + columns.bound])
+                children[to + columns.parent] = i
+                children[to + columns.bound] = max(bound, rows[base + columns.bound])
                 if bound < levels.upper and _is_new(search, number):
                     number += 1
     return _select(search, number, levels, least_left), placed
@@ -431,7 +450,7 @@ def search_states(
     `least_left`: int64[1], least bound of the states left out; lowered.
     Returns: number of ops that were placed.
     """
-    columns, made, table, total = search.columns, search.made, search.table, 0
+    columns, children, table, total = search.columns, search.made, search.table, 0
     for level in range(levels.first, levels.last):
         if counts[level] == 0:
             return total
@@ -441,9 +460,12 @@ def search_states(
             table[k] = -1
         counts[level + 1] = number
         for i in range(number):
-            at = i * columns.width
-            code = made[at + columns.parent] * len(search.head) + made[at + columns.op]
+            base = i * columns.width
+            code = (
+                children[base + columns.parent] * len(search.head)
+                + children[base + columns.op]
+            )
             origin[(level + 1) * levels.width + i] = code
         for k in range(number * columns.width):
-            rows[k] = made[k]
+            rows[k] = children[k]
     return total

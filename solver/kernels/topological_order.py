@@ -77,11 +77,11 @@ def time_places(
         lengths.need,
         lengths.net,
     )
-    room, rest = lengths.room, lengths.rest
+    room, remaining = lengths.room, lengths.rest
     end, idle, used, reach = times.end, times.idle, times.used, times.reach
     high = reach[begin]
-    for place in range(begin, until):
-        node = line[place]
+    for index in range(begin, until):
+        node = line[index]
         position = position_of[node]
         entry = row[slot_of[node]] + position
         origin = node - position
@@ -89,9 +89,9 @@ def time_places(
         free = end[earlier]
         start = free
         for number in range(pointer[position], pointer[position + 1]):
-            ready = end[origin + source[number]] + lag[number]
-            if ready > start:
-                start = ready
+            arrival = end[origin + source[number]] + lag[number]
+            if arrival > start:
+                start = arrival
         close = start + duration[entry]
         end[node] = close
         if close + after[entry] > high:
@@ -100,13 +100,13 @@ def time_places(
         if resource >= 0:
             idle[node] = idle[earlier] + start - free
             used[node] = used[earlier] + net[entry]
-            if idle[node] + rest[resource] > high:
-                high = idle[node] + rest[resource]
+            if idle[node] + remaining[resource] > high:
+                high = idle[node] + remaining[resource]
             if used[earlier] + need[entry] > room[resource]:
                 high = NEVER
-        reach[place + 1] = high
+        reach[index + 1] = high
         if high > limit:
-            return place
+            return index
     return until
 
 

@@ -32,9 +32,9 @@ def whole_units(amounts: Sequence[Fraction], count: int) -> tuple[IntArray, int]
         a sum could exceed 64 bits; units in 1.
     """
     unit = math.lcm(*(amount.denominator for amount in amounts))
-    whole = [amount.numerator * (unit // amount.denominator) for amount in amounts]
-    largest = max(map(abs, whole), default=0) * max(1, count)
-    return np.array(whole, dtype=np.int64 if largest < 2**62 else object), unit
+    multiples = [amount.numerator * (unit // amount.denominator) for amount in amounts]
+    largest = max(map(abs, multiples), default=0) * max(1, count)
+    return np.array(multiples, dtype=np.int64 if largest < 2**62 else object), unit
 
 
 class Neighbours:
@@ -107,39 +107,41 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
         every op.
     Returns: h holds, amounts in the pool's unit.
     """
-    whole, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
-    units: list[int] = whole.tolist()
+    multiples, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
+    units: list[int] = multiples.tolist()
     remaining = [units[index] for index in pool.acquire_amount.tolist()]
     acquires, releases = pool.acquire_op.tolist(), pool.release_op.tolist()
     reach: dict[int, set[int]] = {}
-    found: list[tuple[int, int, int]] = []
+    holds: list[tuple[int, int, int]] = []
     excess = 0
     groups, wishes = _candidates(problem, pool), pool.release_amount.tolist()
     for op, index, group in zip(releases, wishes, groups, strict=True):
-        wanted = units[index]
+        due = units[index]
         for position in group:
-            if wanted == 0:
+            if due == 0:
                 break
             acquire = acquires[position]
             if not remaining[position] or not _precedes(
                 links.successors, reach, acquire, op
             ):
                 continue
-            share = min(wanted, remaining[position])
-            found.append((acquire, op, share))
+            share = min(due, remaining[position])
+            holds.append((acquire, op, share))
             remaining[position] -= share
-            wanted -= share
-        if wanted:
-            found.append((ALWAYS, op, wanted))
-            excess += wanted
-    found += [
-        (op, ALWAYS, left) for op, left in zip(acquires, remaining, strict=True) if left
+            due -= share
+        if due:
+            holds.append((ALWAYS, op, due))
+            excess += due
+    holds += [
+        (op, ALWAYS, unreleased)
+        for op, unreleased in zip(acquires, remaining, strict=True)
+        if unreleased
     ]
     base = pool.initial - Fraction(excess, unit)
-    first, last, amount = zip(*found, strict=True) if found else ((), (), ())
+    first, last, amount = zip(*holds, strict=True) if holds else ((), (), ())
     acquire, release = np.array([first, last], dtype=np.int64)
     distinct, index = np.unique(
-        np.array(amount, dtype=whole.dtype), return_inverse=True
+        np.array(amount, dtype=multiples.dtype), return_inverse=True
     )
     amounts = tuple(Fraction(int(number), unit) for number in distinct.tolist())
     return Holds(base, acquire, release, amounts, index.astype(np.int64))
@@ -149,25 +151,27 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
     """Return, for each release, the places of the acquires that it may give back."""
     by_label: dict[tuple[int, int], list[int]] = defaultdict(list)
     stage, microbatch = problem.stage, problem.microbatch
-    taken = zip(
+    acquires = zip(
         stage[pool.acquire_op].tolist(),
         microbatch[pool.acquire_op].tolist(),
         strict=True,
     )
-    for position, label in enumerate(taken):
+    for position, label in enumerate(acquires):
         by_label[label].append(position)
-    given = zip(
+    releases = zip(
         stage[pool.release_op].tolist(),
         microbatch[pool.release_op].tolist(),
         strict=True,
     )
     every, count = range(len(pool.acquire_op)), problem.slices
     groups: list[Sequence[int]] = []
-    for place, unit in given:
+    for stage_number, unit in releases:
         # The last backward of a stage gives back what other slices of its micro-batch have taken.
         units = range(unit, unit - unit % count + count) if count > 1 else (unit,)
-        own = chain.from_iterable(by_label.get((place, each), ()) for each in units)
-        groups.append(every if unit == FREE else list(own))
+        positions = chain.from_iterable(
+            by_label.get((stage_number, number), ()) for number in units
+        )
+        groups.append(every if unit == FREE else list(positions))
     return groups
 
 
@@ -227,11 +231,11 @@ def check_requirements(
         )
     if holds.base + holds.total <= pool.limit:
         return
-    chosen = list(acquires)
+    ops = list(acquires)
     # On huge problems without alike micro-batches the capacity is left to heuristics and search.
-    if len(chosen) * problem.num_ops > 30_000_000:
+    if len(ops) * problem.num_ops > 30_000_000:
         return
-    for op in chosen:
+    for op in ops:
         before, after = (
             reachable(links.predecessors, op),
             reachable(links.successors, op),
@@ -257,18 +261,18 @@ def _check_start(
     if in_use > pool.limit:
         first = np.setdiff1d(holds.acquire[held], (ALWAYS, op))
         holders = problem.op_names(first)
-        others = ", ".join(sorted(set(holders))[:8])
-        what = f"together with {others} needs" if others else "alone needs"
+        partners = ", ".join(sorted(set(holders))[:8])
+        need = f"together with {partners} needs" if partners else "alone needs"
         raise MemoryInfeasible(
-            f"memory: {problem.op_name(op)} {what} {_text(in_use)} of {pool.name}"
+            f"memory: {problem.op_name(op)} {need} {_text(in_use)} of {pool.name}"
             f"{f' ({_text(pool.initial)} of it static)' if pool.initial else ''}, capacity "
             f"{_text(pool.capacity)}"
         )
 
 
-def _among(ops: IntArray, chosen: set[int]) -> BoolArray:
-    """Return true where an op is `ALWAYS` or among those chosen."""
-    return np.isin(ops, [ALWAYS, *chosen])
+def _among(ops: IntArray, members: set[int]) -> BoolArray:
+    """Return true where an op is `ALWAYS` or among some members."""
+    return np.isin(ops, [ALWAYS, *members])
 
 
 def _text(amount: Fraction) -> str:

@@ -74,15 +74,17 @@ class Lane:
     def given_back(self) -> Fraction:
         """Amount that each acquiring op gives back itself, at its end: a forward's excess."""
         return sum(
-            (part for column, part in self.releases if column == self.acquire),
+            (amount for column, amount in self.releases if column == self.acquire),
             Fraction(0),
         )
 
     @property
     def kept(self) -> Lane:
         """The lane of what acquiring ops leave behind them."""
-        left = tuple(part for part in self.releases if part[0] != self.acquire)
-        return Lane(self.acquire, self.amount - self.given_back, left)
+        releases = tuple(
+            release for release in self.releases if release[0] != self.acquire
+        )
+        return Lane(self.acquire, self.amount - self.given_back, releases)
 
 
 @dataclass(frozen=True)
@@ -193,9 +195,9 @@ class ImpliedOrder:
         )
         graphs = []
         for number, ops in enumerate(self.problem.families):
-            own = here & (family[before] == number)
-            ends = column[before[own]], column[after[own]]
-            graphs.append(Dag(ops.shape[1], *ends, self.plain.delay[own]))
+            inside = here & (family[before] == number)
+            first, second = column[before[inside]], column[after[inside]]
+            graphs.append(Dag(ops.shape[1], first, second, self.plain.delay[inside]))
         return graphs
 
     def ops(self, column: Column) -> IntArray:
@@ -219,10 +221,10 @@ class ImpliedOrder:
             Column(family, first): {
                 Column(family, second)
                 for second in range(rows.num_nodes)
-                if found >> second & 1
+                if mask >> second & 1
             }
             for family, rows in enumerate(self._row_graphs)
-            for first, found in enumerate(reachable_sets(rows))
+            for first, mask in enumerate(reachable_sets(rows))
         }
 
     def _pool_order(self, pool: Pool, links: Adjacency) -> PoolOrder:
@@ -236,17 +238,19 @@ class ImpliedOrder:
         covered = sum(
             len(self.ops(column)) for lane in lanes for column, _ in lane.releases
         ) == len(holds.index)
-        whole = covered and all(len(lane.releases) == 1 for lane in lanes)
-        exact = whole and len(lanes) == 1 and not self.may_be_instant(lanes[0], lanes)
+        is_whole = covered and all(len(lane.releases) == 1 for lane in lanes)
+        is_exact = (
+            is_whole and len(lanes) == 1 and not self.may_be_instant(lanes[0], lanes)
+        )
         before, after = np.ascontiguousarray(edges.T)
-        return PoolOrder(pool, holds, tuple(lanes), before, after, exact, whole)
+        return PoolOrder(pool, holds, tuple(lanes), before, after, is_exact, is_whole)
 
     def _lanes(self, holds: Holds) -> list[Lane]:
         groups = self._groups(holds)
-        parts: dict[Column, list[tuple[Column, Fraction]]] = defaultdict(list)
+        by_acquire: dict[Column, list[tuple[Column, Fraction]]] = defaultdict(list)
         for number, first, last, index, count in groups:
             if count == len(self.problem.families[number]):
-                releases = parts[Column(number, first)]
+                releases = by_acquire[Column(number, first)]
                 releases.append((Column(number, last), holds.amounts[index]))
         return [
             Lane(
@@ -254,7 +258,7 @@ class ImpliedOrder:
                 sum((amount for _, amount in releases), Fraction(0)),
                 tuple(releases),
             )
-            for acquire, releases in parts.items()
+            for acquire, releases in by_acquire.items()
         ]
 
     def _groups(self, holds: Holds) -> list[list[int]]:
@@ -270,10 +274,10 @@ class ImpliedOrder:
         keys = np.stack(
             (family[first], column[first], column[last], holds.index[alike]), axis=1
         )
-        groups, place, count = np.unique(
+        groups, earliest, count = np.unique(
             keys, axis=0, return_index=True, return_counts=True
         )
-        return np.column_stack((groups, count))[np.argsort(place)].tolist()
+        return np.column_stack((groups, count))[np.argsort(earliest)].tolist()
 
     def _forced(
         self, pool: Pool, holds: Holds, lanes: list[Lane], lane: Lane
@@ -283,31 +287,32 @@ class ImpliedOrder:
         At the start of acquire j, every lane of the nest has acquired j+1 times, and no column has
         released more than j times. Column t gates itself and the releases that follow it, so it
         must have released at least k times, where
-        k * gated + j * others >= (j + 1) * amount - available.
+        k * gated + j * elsewhere >= (j + 1) * amount - available.
         """
         nest = self.nest_of(lanes, lane)
         pairs = [np.zeros((0, 2), dtype=np.int64)]
         if self.may_be_instant(lane, nest):
             return pairs[0]
-        amount = sum((other.amount for other in nest), Fraction(0))
-        releases = [part for other in nest for part in other.releases]
+        amount = sum((member.amount for member in nest), Fraction(0))
+        releases = [release for member in nest for release in member.releases]
         available = pool.limit - holds.base
         acquires = self.ops(lane.acquire)
         for column, _ in releases:
             behind = {column} | self._follows[column]
             gated = sum(
-                (part for other, part in releases if other in behind), Fraction(0)
+                (share for target, share in releases if target in behind), Fraction(0)
             )
-            others = sum(
-                (part for other, part in releases if other not in behind), Fraction(0)
+            elsewhere = sum(
+                (share for target, share in releases if target not in behind),
+                Fraction(0),
             )
             required = _required_releases(
-                len(acquires), amount, others, gated, available
+                len(acquires), amount, elsewhere, gated, available
             )
             gate = self.ops(column)
             waiting = required > 0
-            place = np.minimum(required[waiting], len(gate)) - 1
-            pairs.append(np.stack((gate[place], acquires[waiting]), axis=1))
+            rank = np.minimum(required[waiting], len(gate)) - 1
+            pairs.append(np.stack((gate[rank], acquires[waiting]), axis=1))
         return np.concatenate(pairs)
 
     def _representatives(self, ops: IntArray) -> list[int]:
@@ -324,7 +329,7 @@ class ImpliedOrder:
         Returns: true if the acquire and some release of the nest take no time.
         """
         duration = self.problem.duration
-        columns = [column for other in nest for column, _ in other.releases]
+        columns = [column for member in nest for column, _ in member.releases]
         return not duration[self.ops(lane.acquire)[0]] and any(
             not duration[self.ops(column)[0]] for column in columns
         )
@@ -337,7 +342,7 @@ class ImpliedOrder:
         Returns: lanes in the order of `lanes`.
         """
         return [
-            other for other in lanes if other is lane or self._encloses(other, lane)
+            outer for outer in lanes if outer is lane or self._encloses(outer, lane)
         ]
 
     def _encloses(self, outer: Lane, inner: Lane) -> bool:
@@ -352,14 +357,14 @@ class ImpliedOrder:
 def _required_releases(
     members: int,
     amount: Fraction,
-    others: Fraction,
+    ungated: Fraction,
     gated: Fraction,
     available: Fraction,
 ) -> IntArray:
     """Return the number of releases of the gate that must precede each acquire j."""
-    whole, _ = whole_units((amount, others, gated, available), 2 * (members + 1))
-    acquired, elsewhere, gate, limit = whole
-    row = np.arange(members).astype(whole.dtype)
+    multiples, _ = whole_units((amount, ungated, gated, available), 2 * (members + 1))
+    acquired, elsewhere, gate, limit = multiples
+    row = np.arange(members).astype(multiples.dtype)
     missing = (row + 1) * acquired - limit - row * elsewhere
     # As many releases as there are say as much as any larger number, and fit 64 bits.
     return np.clip(-(-missing // gate), 0, members).astype(np.int64)

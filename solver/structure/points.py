@@ -28,10 +28,10 @@ def in_sequence(schedule: Schedule, resources: Sequence[int] | IntArray) -> Sche
     problem, waits = schedule.problem, schedule.waits
     level = Dag.of(problem, *([] if waits is None else [waits])).level
     ranked = np.lexsort((level, schedule.end, schedule.start))
-    place = np.zeros(problem.num_ops, dtype=np.int64)
-    place[ranked] = np.arange(problem.num_ops)
+    rank = np.zeros(problem.num_ops, dtype=np.int64)
+    rank[ranked] = np.arange(problem.num_ops)
     held = [problem.ops_by_resource[resource] for resource in resources]
-    return time_orders(problem, [ops[np.argsort(place[ops])] for ops in held], waits)
+    return time_orders(problem, [ops[np.argsort(rank[ops])] for ops in held], waits)
 
 
 def without_crossings(schedule: Schedule) -> Schedule:
@@ -50,11 +50,11 @@ def _is_crossed(schedule: Schedule, ops: IntArray) -> bool:
         schedule.problem.duration[ops],
         schedule.problem.holds_place[ops],
     )
-    points, others = ops[holds_place & (duration == 0)], ops[duration > 0]
-    if not len(points) or not len(others):
+    points, timed = ops[holds_place & (duration == 0)], ops[duration > 0]
+    if not len(points) or not len(timed):
         return False
-    others = others[np.argsort(schedule.start[others])]
-    before = np.searchsorted(schedule.start[others], schedule.start[points]) - 1
+    timed = timed[np.argsort(schedule.start[timed])]
+    before = np.searchsorted(schedule.start[timed], schedule.start[points]) - 1
     is_behind = before >= 0
-    running = others[before[is_behind]]
+    running = timed[before[is_behind]]
     return bool(np.any(schedule.end[running] > schedule.start[points[is_behind]]))

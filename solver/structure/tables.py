@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 def once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
     """Keep what a function makes of a problem as long as the problem lives."""
-    known: WeakKeyDictionary[Problem, T] = WeakKeyDictionary()
+    kept: WeakKeyDictionary[Problem, T] = WeakKeyDictionary()
 
     @wraps(make)
     def made(problem: Problem) -> T:
-        if problem not in known:
-            known[problem] = make(problem)
-        return known[problem]
+        if problem not in kept:
+            kept[problem] = make(problem)
+        return kept[problem]
 
     return made
 
@@ -64,8 +64,8 @@ def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
     `order`: int64[n].
     Returns: op k is op ``order[k]`` of `graph`.
     """
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
     sizes = np.diff(graph.pointer)[order]
     pointer = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rows = np.arange(len(graph.lag)) + np.repeat(
@@ -76,7 +76,7 @@ def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
         graph.earliest[order],
         graph.num_predecessors[order],
         pointer,
-        place[graph.successor[rows]],
+        rank[graph.successor[rows]],
         graph.lag[rows],
     )
 
@@ -132,8 +132,8 @@ def memory_of(problem: Problem) -> MemoryUse:
     num_owners = int(owners.max(initial=FREE)) + 1
     claim = np.zeros((len(problem.pools), num_owners), dtype=np.int64)
     owner = owners[acquired[0]]
-    known = owner != FREE
-    np.add.at(claim, (acquired[2][known], owner[known]), acquired[3][known])
+    has_owner = owner != FREE
+    np.add.at(claim, (acquired[2][has_owner], owner[has_owner]), acquired[3][has_owner])
     promises = [
         problem.slices > 1 or len(np.unique(problem.stage[pool.acquire_op])) > 1
         for pool in problem.pools
@@ -289,14 +289,14 @@ def _units(pool: Pool) -> tuple[list[int], int]:
 
 
 def _amounts(
-    problem: Problem, units: list[tuple[list[int], int]], what: str
+    problem: Problem, units: list[tuple[list[int], int]], event: str
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return op, pointer by op, pool and amount of acquires, or releases, one per op and pool."""
     none = np.zeros(0, dtype=np.int64)
     ops, pools, amounts = [none], [none], [none]
     for number, (pool, (table, _)) in enumerate(zip(problem.pools, units, strict=True)):
-        op: IntArray = getattr(pool, f"{what}_op")
-        index: IntArray = getattr(pool, f"{what}_amount")
+        op: IntArray = getattr(pool, f"{event}_op")
+        index: IntArray = getattr(pool, f"{event}_amount")
         ops.append(op)
         pools.append(np.full(len(op), number, dtype=np.int64))
         amounts.append(np.array(table, dtype=np.int64)[index])
@@ -318,9 +318,9 @@ def _net(
     """Return the amounts that must be free: ops of duration 0 release at once."""
     op, _, pool, amount = acquired
     net = amount.copy()
-    for place in np.flatnonzero(problem.duration[op] == 0).tolist():
+    for row in np.flatnonzero(problem.duration[op] == 0).tolist():
         pointer = released[1]
-        back = slice(pointer[op[place]], pointer[op[place] + 1])
-        same = released[2][back] == pool[place]
-        net[place] = max(0, int(net[place]) - int(released[3][back][same].sum()))
+        back = slice(pointer[op[row]], pointer[op[row] + 1])
+        same = released[2][back] == pool[row]
+        net[row] = max(0, int(net[row]) - int(released[3][back][same].sum()))
     return net

@@ -80,10 +80,10 @@ def _first_come_seats(problem: Problem, orders: Sequence[IntArray]) -> ResourceU
 def _follow(graph: PrecedenceGraph, start: IntArray) -> None:
     """Start ops as soon as precedences allow, apart from those that wait for a cycle."""
     order = np.zeros_like(start)
-    known = order[: sort_ops(graph, graph.num_predecessors.copy(), order)]
+    reached = order[: sort_ops(graph, graph.num_predecessors.copy(), order)]
     earliest = graph.earliest.copy()
-    earliest_starts(graph, known, earliest)
-    start[known] = earliest[known]
+    earliest_starts(graph, reached, earliest)
+    start[reached] = earliest[reached]
 
 
 def _serve(

@@ -151,9 +151,9 @@ class Body:
         self.fork(truth, wrong, fine)
         self.begin(wrong)
         text = self.descriptions.setdefault(description, f"@{self.fresh('t')}")
-        for place, word in enumerate((f"ptr {text}", f"i64 {first}", f"i64 {second}")):
+        for index, word in enumerate((f"ptr {text}", f"i64 {first}", f"i64 {second}")):
             address = self.emit(
-                f"getelementptr inbounds i64, ptr {self.fault}, i64 {place}"
+                f"getelementptr inbounds i64, ptr {self.fault}, i64 {index}"
             )
             self.run(f"store {word}, ptr {address}")
         self.run("ret i64 0")

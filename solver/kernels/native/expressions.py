@@ -68,10 +68,10 @@ class Expressions:
     def value(self, node: ast.expr) -> Value:
         """Add an expression; return its value, which may be in slots."""
         translate = getattr(self, f"_{type(node).__name__.lower()}", None)
-        found = None if translate is None else translate(node)
-        if found is None:
+        result = None if translate is None else translate(node)
+        if result is None:
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        return found
+        return result
 
     def number(self, node: ast.expr) -> Number:
         """Add an expression; return its number."""
@@ -104,19 +104,19 @@ class Expressions:
         array = self.value(node.value)
         if not isinstance(array, Array):
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        place = index = self.number(node.slice).text
-        if not place.isdigit():
+        offset = index = self.number(node.slice).text
+        if not offset.isdigit():
             length = self.body.read(array.length).text
-            is_behind = self.body.emit(f"icmp slt i64 {place}, 0")
-            again = self.body.emit(f"add i64 {place}, {length}")
-            place = self.body.emit(f"select i1 {is_behind}, i64 {again}, i64 {place}")
+            is_behind = self.body.emit(f"icmp slt i64 {offset}, 0")
+            again = self.body.emit(f"add i64 {offset}, {length}")
+            offset = self.body.emit(f"select i1 {is_behind}, i64 {again}, i64 {offset}")
         if self.body.fault:
             length = self.body.read(array.length).text
             self.refuse(
-                f"icmp uge i64 {place}, {length}", IndexError, node, index, length
+                f"icmp uge i64 {offset}, {length}", IndexError, node, index, length
             )
         first = self.body.read(array.pointer).text
-        return self.body.emit(f"getelementptr inbounds i64, ptr {first}, i64 {place}")
+        return self.body.emit(f"getelementptr inbounds i64, ptr {first}, i64 {offset}")
 
     def refuse(
         self,
@@ -134,9 +134,10 @@ class Expressions:
             operands.
         """
         if self.body.fault:
-            where = f"{self.frame.namespace['__name__']}, line {node.lineno}: {ast.unparse(node)}"
+            module = self.frame.namespace["__name__"]
+            location = f"{module}, line {node.lineno}: {ast.unparse(node)}"
             self.body.refuse(
-                self.body.emit(test), f"{error.__name__} {where}", first, second
+                self.body.emit(test), f"{error.__name__} {location}", first, second
             )
 
     def _binop(self, node: ast.BinOp) -> Value:
@@ -146,56 +147,62 @@ class Expressions:
 
     def operate(
         self,
-        left: Number,
+        first: Number,
         operator: ast.operator,
-        right: Number,
+        second: Number,
         node: ast.expr | ast.stmt,
     ) -> Number:
         """Add an operation of two numbers.
 
-        `left`, `operator`, `right`: its operands and what is done.
+        `first`, `operator`, `second`: its operands and what is done.
         Raises `UntranslatableError`: if the operator has no translation.
         """
         emit, kind = self.body.emit, type(operator)
-        self._refuse_operands(left.text, right.text, kind, node)
+        self._refuse_operands(first.text, second.text, kind, node)
         if kind in _WHOLE:
-            return Number(emit(f"{_WHOLE[kind]} i64 {left.text}, {right.text}"))
-        return self._divide(left.text, right.text, kind)
+            return Number(emit(f"{_WHOLE[kind]} i64 {first.text}, {second.text}"))
+        return self._divide(first.text, second.text, kind)
 
     def _refuse_operands(
-        self, left: str, right: str, kind: type[ast.operator], node: ast.expr | ast.stmt
+        self,
+        first: str,
+        second: str,
+        kind: type[ast.operator],
+        node: ast.expr | ast.stmt,
     ) -> None:
         """Let checked code refuse operands whose result here is not what Python's would be."""
         if not self.body.fault:
             return
         emit, wrong = self.body.emit, ""
         if kind in (ast.FloorDiv, ast.Mod):
-            self.refuse(f"icmp eq i64 {right}, 0", ZeroDivisionError, node, left, right)
-            is_least = emit(f"icmp eq i64 {left}, {-(2**63)}")
-            wrong = f"and i1 {is_least}, {emit(f'icmp eq i64 {right}, -1')}"
+            self.refuse(
+                f"icmp eq i64 {second}, 0", ZeroDivisionError, node, first, second
+            )
+            is_least = emit(f"icmp eq i64 {first}, {-(2**63)}")
+            wrong = f"and i1 {is_least}, {emit(f'icmp eq i64 {second}, -1')}"
         elif kind is ast.RShift:
-            self.refuse(f"icmp ugt i64 {right}, 63", ValueError, node, left, right)
+            self.refuse(f"icmp ugt i64 {second}, 63", ValueError, node, first, second)
         elif kind in (ast.Add, ast.Sub, ast.Mult):
             name = f"@llvm.s{_WHOLE[kind]}.with.overflow.i64"
-            pair = emit(f"call {{i64, i1}} {name}(i64 {left}, i64 {right})")
+            pair = emit(f"call {{i64, i1}} {name}(i64 {first}, i64 {second})")
             wrong = f"extractvalue {{i64, i1}} {pair}, 1"
         if wrong:
-            self.refuse(wrong, OverflowError, node, left, right)
+            self.refuse(wrong, OverflowError, node, first, second)
 
-    def _divide(self, left: str, right: str, kind: type[ast.operator]) -> Number:
+    def _divide(self, first: str, second: str, kind: type[ast.operator]) -> Number:
         """Add a division that rounds down as Python's does, or what it leaves."""
         emit = self.body.emit
         if kind not in (ast.FloorDiv, ast.Mod):
             raise UntranslatableError(kind.__name__)
-        rest = emit(f"srem i64 {left}, {right}")
-        is_inexact = emit(f"icmp ne i64 {rest}, 0")
-        differs = emit(f"icmp slt i64 {emit(f'xor i64 {rest}, {right}')}, 0")
+        remainder = emit(f"srem i64 {first}, {second}")
+        is_inexact = emit(f"icmp ne i64 {remainder}, 0")
+        differs = emit(f"icmp slt i64 {emit(f'xor i64 {remainder}, {second}')}, 0")
         is_low = emit(f"and i1 {is_inexact}, {differs}")
         if kind is ast.Mod:
-            more = emit(f"select i1 {is_low}, i64 {right}, i64 0")
-            return Number(emit(f"add i64 {rest}, {more}"))
+            correction = emit(f"select i1 {is_low}, i64 {second}, i64 0")
+            return Number(emit(f"add i64 {remainder}, {correction}"))
         less = emit(f"sext i1 {is_low} to i64")
-        return Number(emit(f"add i64 {emit(f'sdiv i64 {left}, {right}')}, {less}"))
+        return Number(emit(f"add i64 {emit(f'sdiv i64 {first}, {second}')}, {less}"))
 
     def _unaryop(self, node: ast.UnaryOp) -> Value | None:
         if isinstance(node.op, ast.Not):
@@ -214,17 +221,17 @@ class Expressions:
         """Add a comparison; return its truth."""
         if len(node.ops) > 1:
             raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)}")
-        left = self.number(node.left)
+        first = self.number(node.left)
         return self._test(
-            left, node.ops[0], self.body.settle(self.value(node.comparators[0]))
+            first, node.ops[0], self.body.settle(self.value(node.comparators[0]))
         )
 
-    def _test(self, left: Number, operator: ast.cmpop, right: Value) -> str:
+    def _test(self, first: Number, operator: ast.cmpop, second: Value) -> str:
         if type(operator) not in _COMPARED:
             raise UntranslatableError(type(operator).__name__)
-        two = self.body.read(right)
+        two = self.body.read(second)
         return self.body.emit(
-            f"icmp {_COMPARED[type(operator)]} i64 {left.text}, {two.text}"
+            f"icmp {_COMPARED[type(operator)]} i64 {first.text}, {two.text}"
         )
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:

@@ -23,7 +23,7 @@ llvm.initialize_native_asmprinter()
 def machine_code(
     function: Any,
     arguments: tuple[Any, ...],
-    parts: set[Callable[..., Any]],
+    callees: set[Callable[..., Any]],
     may_make: bool = True,
     is_checked: bool = False,
 ) -> MachineCode | None:
@@ -33,7 +33,7 @@ def machine_code(
 
     `function`, `arguments`: the kernel, and the arguments of one call; those of all
         others must be alike.
-    `parts`: functions that it may call.
+    `callees`: functions that it may call.
     `may_make`, `is_checked`: whether it is compiled where the cache does not have it;
         whether indices and operands are checked.
     Returns: ready to be called; None where there is none and none may be made.
@@ -44,14 +44,14 @@ def machine_code(
     if is_checked:
         layouts.append(ArgumentLayout(FAULT))
         return CheckedCode(
-            object_of(translate(function, layouts, parts)), layouts, returns
+            object_of(translate(function, layouts, callees)), layouts, returns
         )
     key = _key(function, layouts)
     code = stored(function.__name__, key)
     if code is None:
         if not may_make:
             return None
-        code = object_of(translate(function, layouts, parts))
+        code = object_of(translate(function, layouts, callees))
         store(function.__name__, key, code)
     return MachineCode(code, layouts, returns)
 
@@ -110,17 +110,17 @@ class MachineCode:
         words: list[int] = []
         kept: list[Any] = []
         copies: list[tuple[Any, Any]] = []
-        for place, (value, layout) in enumerate(
+        for index, (value, layout) in enumerate(
             zip(arguments, self._layouts, strict=True)
         ):
             if layout.kind != "record":
                 _append(words, value, layout, kept, copies)
                 continue
-            record, block, address = self._last[place]
+            record, block, address = self._last[index]
             if record is not value:
                 record, block, address = value, *_block(value, layout, kept, copies)
                 if not copies:
-                    self._last[place] = value, (block, *kept), address
+                    self._last[index] = value, (block, *kept), address
             kept.append(block)
             words.append(address)
         answer = self._function((ctypes.c_int64 * len(words))(*words))
@@ -143,12 +143,12 @@ class CheckedCode(MachineCode):
         answer = super().__call__(*arguments, fault.ctypes.data)
         if fault[0]:
             text = ctypes.string_at(int(fault[0])).decode()
-            kernel, error, where = text.split(" ", 2)
+            kernel, error, location = text.split(" ", 2)
             words = (
                 "index {}, length {}" if error == "IndexError" else "operands {} and {}"
             )
             numbers = words.format(*fault[1:].tolist())
-            raise getattr(builtins, error)(f"kernel {kernel}: {where}: {numbers}")
+            raise getattr(builtins, error)(f"kernel {kernel}: {location}: {numbers}")
         return answer
 
 
@@ -157,8 +157,8 @@ def _block(
 ) -> tuple[Any, int]:
     """Return the words of a record, and their address."""
     words: list[int] = []
-    for value, each in zip(record, layout.fields, strict=True):
-        _append(words, value, each, kept, copies)
+    for value, field in zip(record, layout.fields, strict=True):
+        _append(words, value, field, kept, copies)
     block = (ctypes.c_int64 * len(words))(*words)
     return block, ctypes.addressof(block)
 

@@ -48,21 +48,21 @@ _CHECKED = "".join(
 def translate(
     function: FunctionType,
     layouts: Sequence[ArgumentLayout],
-    parts: set[Callable[..., Any]],
+    callees: set[Callable[..., Any]],
 ) -> str:
     """Return a kernel as text in LLVM's language.
 
     `layouts`: how its arguments are passed; a last one of the kind `FAULT` asks for
         checked code.
-    `parts`: functions that it may call.
+    `callees`: functions that it may call.
     Returns: a module with one function, `SYMBOL`, which takes the address of the words
         of all arguments.
     Raises `UntranslatableError`: if the kernel uses something that has no translation.
     """
     body = Body()
     arguments = _arguments(body, "%words", layouts)
-    given, body.lines = body.lines, []
-    statements = Statements(body, parts)
+    prologue, body.lines = body.lines, []
+    statements = Statements(body, callees)
     result = statements.call(function, arguments)
     if getattr(result, "kind", None if result else INT) != INT:
         line = function.__code__.co_firstlineno
@@ -71,7 +71,7 @@ def translate(
         )
     body.run(f"ret i64 {body.read(result).text if result else 0}")
     head = _CHECKED + _texts(body.descriptions, function.__name__) if body.fault else ""
-    lines = [*given, *body.opening, "br label %main", "main:", *body.lines, "}"]
+    lines = [*prologue, *body.opening, "br label %main", "main:", *body.lines, "}"]
     return head + _HEAD + "\n".join(lines)
 
 
@@ -89,27 +89,27 @@ def _arguments(
     body: Body, words: str, layouts: Sequence[ArgumentLayout]
 ) -> list[Value]:
     """Load arguments, or the fields of a record, from words one after another."""
-    found: list[Value] = []
-    place = 0
+    values: list[Value] = []
+    index = 0
     for layout in layouts:
         kind = POINTER if layout.kind in ("record", FAULT) else layout.kind
-        first = _word(body, words, place, kind)
-        place += 1
+        first = _word(body, words, index, kind)
+        index += 1
         if layout.kind == POINTER:
-            found.append(Array(first, _word(body, words, place, "i64")))
-            place += 1
+            values.append(Array(first, _word(body, words, index, "i64")))
+            index += 1
         elif layout.kind == "record":
             fields = _arguments(body, first.text, layout.fields)
-            found.append(Record(layout.names, tuple(fields)))
+            values.append(Record(layout.names, tuple(fields)))
         elif layout.kind == FAULT:
             body.fault = first.text
         else:
-            found.append(first)
-    return found
+            values.append(first)
+    return values
 
 
-def _word(body: Body, words: str, place: int, kind: str) -> Number:
-    address = body.emit(f"getelementptr inbounds i64, ptr {words}, i64 {place}")
+def _word(body: Body, words: str, index: int, kind: str) -> Number:
+    address = body.emit(f"getelementptr inbounds i64, ptr {words}, i64 {index}")
     register = f"%{body.fresh('a')}"
     body.run(f"{register} = load {kind}, ptr {address}")
     return Number(register, kind)
@@ -118,9 +118,9 @@ def _word(body: Body, words: str, place: int, kind: str) -> Number:
 class Statements(Expressions):
     """Adds the instructions of statements to a body."""
 
-    def __init__(self, body: Body, parts: set[Callable[..., Any]]) -> None:
+    def __init__(self, body: Body, callees: set[Callable[..., Any]]) -> None:
         super().__init__(body, InlinedCall({}, set(), ""))
-        self._parts = parts
+        self._parts = callees
 
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
         """Add the instructions of a function in this place; return what it returns."""
@@ -328,9 +328,10 @@ class Statements(Expressions):
         if array is None:
             self._assign(statement.target, number)
         else:
-            place = f"getelementptr inbounds i64, ptr {array.pointer.text}, i64 {number.text}"
+            address = f"getelementptr inbounds i64, ptr {array.pointer.text}, i64 {number.text}"
             self._assign(
-                statement.target, Number(body.emit(f"load i64, ptr {body.emit(place)}"))
+                statement.target,
+                Number(body.emit(f"load i64, ptr {body.emit(address)}")),
             )
         self._loop(statement, "", following, behind)
         body.begin(following)
@@ -347,17 +348,19 @@ class Statements(Expressions):
         if not step.text.startswith("%"):
             return test
         falls = emit(f"icmp slt i64 {step.text}, 0")
-        other = emit(f"icmp sgt i64 {number.text}, {end.text}")
-        return emit(f"select i1 {falls}, i1 {other}, i1 {test}")
+        opposite = emit(f"icmp sgt i64 {number.text}, {end.text}")
+        return emit(f"select i1 {falls}, i1 {opposite}, i1 {test}")
 
 
 @cache
 def _definition(function: FunctionType) -> ast.FunctionDef:
     code = function.__code__
-    found = _definitions(code.co_filename).get((function.__name__, code.co_firstlineno))
-    if found is None:
+    definition = _definitions(code.co_filename).get(
+        (function.__name__, code.co_firstlineno)
+    )
+    if definition is None:
         raise NoSourceError(function.__name__)
-    return found
+    return definition
 
 
 @cache
@@ -366,7 +369,9 @@ def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
     return {
         (
             node.name,
-            min([node.lineno, *(each.lineno for each in node.decorator_list)]),
+            min(
+                [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+            ),
         ): node
         for node in ast.walk(ast.parse("".join(linecache.getlines(path))))
         if isinstance(node, ast.FunctionDef)
@@ -376,7 +381,7 @@ def _definitions(path: str) -> dict[tuple[str, int], ast.FunctionDef]:
 def _written(function: ast.FunctionDef) -> set[str]:
     """Return the names that a function assigns."""
     return {
-        each.id
-        for each in ast.walk(function)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
