@@ -122,28 +122,28 @@ class Board:
         self._is_open = True
 
     @classmethod
-    def beginning(cls, known: Schedule | None = None, bound: int = 0) -> Board:
+    def beginning(cls, schedule: Schedule | None = None, bound: int = 0) -> Board:
         """Return a board of a search that stands alone.
 
-        `known`: a valid schedule to begin with.
+        `schedule`: a valid schedule to begin with.
         `bound`: a proved lower bound in ticks.
         Returns: without a clock and without subscribers.
         """
         board = cls()
         board.bound = Bound("given", bound)
-        if known is not None:
-            board.incumbent = Incumbent(known.value, "given", known)
+        if schedule is not None:
+            board.incumbent = Incumbent(schedule.value, "given", schedule)
         return board
 
     @classmethod
-    def with_target(cls, known: Schedule, target: int) -> Board:
+    def with_target(cls, schedule: Schedule, target: int) -> Board:
         """Return a board of a search that may end at a target, which is no bound.
 
-        `known`: a valid schedule to begin with.
+        `schedule`: a valid schedule to begin with.
         `target`: a value in ticks that is good enough.
         Returns: without a clock and without subscribers.
         """
-        board = cls.beginning(known)
+        board = cls.beginning(schedule)
         board.bound = Bound(TARGET, target)
         return board
 
@@ -189,14 +189,14 @@ class Board:
         Raises `WrongScheduleError`: it breaks a rule, or is below the bound; noted in
             `failure` too.
         """
-        known = self.incumbent
-        most = None if known is None else known.value + ties
+        incumbent = self.incumbent
+        limit = None if incumbent is None else incumbent.value + ties
         try:
-            found = self._admit(schedule, by, most, order)
-            if found is None:
+            candidate = self._admit(schedule, by, limit, order)
+            if candidate is None:
                 return False
             with self._lock:
-                if not self._keeps(found, ties=ties):
+                if not self._keeps(candidate, ties=ties):
                     return False
         except WrongScheduleError as error:
             self.failure = self.failure or error
@@ -204,20 +204,22 @@ class Board:
         self._tell("incumbent", by)
         return True
 
-    def _keeps(self, found: Incumbent, *, ties: bool) -> bool:
-        if found.value < self.bound.value and self.bound.name != TARGET:
+    def _keeps(self, candidate: Incumbent, *, ties: bool) -> bool:
+        if candidate.value < self.bound.value and self.bound.name != TARGET:
             raise WrongScheduleError(
-                f"{found.by} found {found.value} below the bound {self.bound.value} "
+                f"{candidate.by} found {candidate.value} below the bound {self.bound.value} "
                 f"of {self.bound.name}"
             )
-        known = self.incumbent
-        is_equal = known is not None and found.value == known.value
+        incumbent = self.incumbent
+        is_equal = incumbent is not None and candidate.value == incumbent.value
         if not self._is_open or (is_equal and not ties):
             return False
-        if known is not None and found.value > known.value:
+        if incumbent is not None and candidate.value > incumbent.value:
             return False
         self.incumbent = (
-            replace(found, by=known.by) if known is not None and is_equal else found
+            replace(candidate, by=incumbent.by)
+            if incumbent is not None and is_equal
+            else candidate
         )
         return True
 
@@ -232,19 +234,19 @@ class Board:
         with self._lock:
             if not self._is_open:
                 return False
-            found = Bound(by, value, resource)
+            raised = Bound(by, value, resource)
             names = [bound.name for bound in self.bounds]
             if by not in names:
-                self.bounds = [*self.bounds, found]
+                self.bounds = [*self.bounds, raised]
             elif self.bounds[names.index(by)].value < value:
                 self.bounds = [
-                    found if bound.name == by else bound for bound in self.bounds
+                    raised if bound.name == by else bound for bound in self.bounds
                 ]
             is_best = value > self.bound.value or (
                 not names and value == self.bound.value
             )
             if is_best:
-                self.bound = found
+                self.bound = raised
         if is_best:
             self._tell("bound", by)
         return is_best

@@ -152,10 +152,8 @@ class _Check:
         latest = by_end[np.maximum.accumulate(resource * size + rank) % size]
         running = op[latest[:-1]]
         clash = same & (self.start[op[1:]] < self.end[running])
-        for place in np.flatnonzero(clash).tolist():
-            yield self._overlap(
-                int(running[place]), int(op[place + 1]), int(resource[place])
-            )
+        for row in np.flatnonzero(clash).tolist():
+            yield self._overlap(int(running[row]), int(op[row + 1]), int(resource[row]))
 
     def _overlap(self, first: int, second: int, resource: int) -> Violation:
         names = (self.problem.op_name(first), self.problem.op_name(second))
@@ -172,13 +170,13 @@ class _Check:
         problem = self.problem
         for op in problem.points.tolist():
             for resource in problem.resources_of(op).tolist():
-                others = problem.ops_by_resource[resource]
-                across = others[
-                    (self.start[others] < self.start[op])
-                    & (self.start[op] < self.end[others])
+                users = problem.ops_by_resource[resource]
+                across = users[
+                    (self.start[users] < self.start[op])
+                    & (self.start[op] < self.end[users])
                 ]
-                for other in across.tolist():
-                    yield self._overlap(other, op, resource)
+                for crossing in across.tolist():
+                    yield self._overlap(crossing, op, resource)
 
     def _memory(self, pool: Pool) -> Iterator[Violation]:
         unit, amounts, available = _whole_amounts(pool)
@@ -208,9 +206,9 @@ class _Check:
             yield self._excess(pool, peak, moments, (rise, top, fall))
 
     def _excess(
-        self, pool: Pool, peak: Fraction, moments: IntArray, at: tuple[int, int, int]
+        self, pool: Pool, peak: Fraction, moments: IntArray, steps: tuple[int, int, int]
     ) -> Violation:
-        rise, top, fall = at
+        rise, top, fall = steps
         since = self._time(moments[rise - 1]) if rise else "the beginning"
         until = self._time(moments[fall - 1]) if fall <= len(moments) else "the end"
         when, takers = "the beginning", pool.acquire_op[:0]
@@ -235,10 +233,10 @@ def _whole_amounts(pool: Pool) -> tuple[Fraction, NDArray[Any], int]:
 
     The array holds Python ints only where sums of int64 could overflow.
     """
-    unit, whole, available = _multiples(pool.amounts, pool.capacity, pool.initial)
+    unit, multiples, available = _multiples(pool.amounts, pool.capacity, pool.initial)
     events = len(pool.acquire_op) + len(pool.release_op)
-    small = max(max(whole, default=0) * events, abs(available)) < INT64_SAFE
-    return unit, np.array(whole, dtype=np.int64 if small else object), available
+    small = max(max(multiples, default=0) * events, abs(available)) < INT64_SAFE
+    return unit, np.array(multiples, dtype=np.int64 if small else object), available
 
 
 @lru_cache(maxsize=64)
@@ -251,11 +249,11 @@ def _multiples(
     run: fractions are most of the time of a check of few ops.
     """
     denominator = math.lcm(*(amount.denominator for amount in amounts))
-    whole = [int(amount * denominator) for amount in amounts]
-    divisor = math.gcd(*whole) or 1
+    multiples = [int(amount * denominator) for amount in amounts]
+    divisor = math.gcd(*multiples) or 1
     unit = Fraction(divisor, denominator)
     available = math.floor((most_in_use(capacity) - initial) / unit)
-    return unit, tuple(amount // divisor for amount in whole), available
+    return unit, tuple(amount // divisor for amount in multiples), available
 
 
 def _amount(value: Fraction) -> str:

@@ -47,8 +47,8 @@ class Clock:
     @property
     def spent(self) -> float:
         """Part of its time that has passed: 0 without a limit, 1 once it is over."""
-        elapsed, left = self.elapsed, self.left
-        return elapsed / (elapsed + left) if left > 0.0 else 1.0
+        elapsed, remaining = self.elapsed, self.left
+        return elapsed / (elapsed + remaining) if remaining > 0.0 else 1.0
 
     @property
     def overdue(self) -> float:
@@ -64,13 +64,15 @@ class Clock:
         """Tell this clock, and all that were taken from it, to be over now."""
         self._stopped[-1].set()
 
-    def share(self, part: float) -> Self:
+    def share(self, fraction: float) -> Self:
         """Return a clock that ends after a part of the time that is left.
 
-        `part`: from 0 to 1.
+        `fraction`: from 0 to 1.
         Returns: without a limit where this one has none; stops with this one.
         """
-        return type(self)(self.left * part if self.is_limited else None, self._stopped)
+        return type(self)(
+            self.left * fraction if self.is_limited else None, self._stopped
+        )
 
     def part_for(self, seconds: float) -> float:
         """Return the part of the time left that so many seconds are, for `share`.
@@ -80,10 +82,10 @@ class Clock:
         `seconds`: wall seconds, at least 0.
         Returns: from 0 to 1; 1 where no time is left, or where there is no limit.
         """
-        left = self.left
-        if left <= 0.0 or not math.isfinite(left):
+        remaining = self.left
+        if remaining <= 0.0 or not math.isfinite(remaining):
             return 1.0
-        return min(1.0, seconds / left)
+        return min(1.0, seconds / remaining)
 
     def apart(self) -> Self:
         """Return a clock that ends and stops with this one, and can be stopped by itself."""
@@ -102,5 +104,7 @@ class Clock:
         `seconds`: wall seconds from now on; None: no further limit.
         Returns: stops with this one.
         """
-        left = self.left if seconds is None else min(self.left, seconds)
-        return type(self)(left if math.isfinite(left) else None, self._stopped)
+        remaining = self.left if seconds is None else min(self.left, seconds)
+        return type(self)(
+            remaining if math.isfinite(remaining) else None, self._stopped
+        )

@@ -70,12 +70,12 @@ def _doubles(name: str, value: Any) -> Floats:
 
 def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
     doubles = np.empty(array.shape)
-    for place, item in np.ndenumerate(array):
+    for index, item in np.ndenumerate(array):
         if isinstance(item, bool) or not isinstance(item, Real | Decimal):
             raise InputError(
-                f"expected a number, got {describe(item)}", field=_path(name, place)
+                f"expected a number, got {describe(item)}", field=_path(name, index)
             )
-        doubles[place] = _nearest(item)
+        doubles[index] = _nearest(item)
     return doubles
 
 
@@ -130,14 +130,14 @@ def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> No
         those to refuse.
     """
     if np.any(bad):
-        place = np.unravel_index(np.argmax(bad), bad.shape)
+        index = np.unravel_index(np.argmax(bad), bad.shape)
         raise InputError(
-            f"expected {expected}, got {values[place]:g}", field=_path(name, place)
+            f"expected {expected}, got {values[index]:g}", field=_path(name, index)
         )
 
 
-def _path(name: str, place: tuple[Any, ...]) -> str:
-    return name + "".join(f"[{index}]" for index in place)
+def _path(name: str, indices: tuple[Any, ...]) -> str:
+    return name + "".join(f"[{index}]" for index in indices)
 
 
 def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:

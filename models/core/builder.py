@@ -129,8 +129,10 @@ class ProblemBuilder:
 
         `before`, `after`, `lag`: int or int64[...], op numbers, and ticks.
         """
-        given = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
-        self._edges.append(tuple(part.ravel() for part in np.broadcast_arrays(*given)))
+        arrays = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
+        self._edges.append(
+            tuple(array.ravel() for array in np.broadcast_arrays(*arrays))
+        )
 
     def build(self) -> Problem:
         """Return the problem; resources and kinds are numbered in the order of their addition."""
@@ -144,10 +146,12 @@ class ProblemBuilder:
         pointer = np.concatenate(
             ([0], np.cumsum(columns.pop("resource_count")))
         ).astype(np.int64)
-        given = {each.name: getattr(self, each.name) for each in fields(self)} | columns
+        values = {
+            attribute.name: getattr(self, attribute.name) for attribute in fields(self)
+        } | columns
         for name in ("span_resources", "points"):
-            given[name] = np.asarray(given[name], dtype=np.int64)
-        given |= {"pools": tuple(self.pools), "families": tuple(self.families)}
+            values[name] = np.asarray(values[name], dtype=np.int64)
+        values |= {"pools": tuple(self.pools), "families": tuple(self.families)}
         return Problem(
             resources=tuple(self._resources),
             resource_ptr=pointer,
@@ -155,5 +159,5 @@ class ProblemBuilder:
             after=after,
             lag=lag,
             kinds=tuple(self._kinds),
-            **given,
+            **values,
         )

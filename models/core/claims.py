@@ -60,32 +60,34 @@ def refuted(
     `owner`, `unit`: what has the figures, and their unit, for messages.
     Yields: one of the rule ``objective`` for each field that differs.
     """
-    for field, found in actual.items():
+    for field, computed in actual.items():
         if data.get(field) is None:
             continue
-        given = figure(data, field) if _is_number(found) else data[field]
-        if not agrees(given, found, slack):
-            has = f"{_short(found)} {unit}".rstrip()
-            yield wrong(f"{field} is given as {_short(given)}, {owner} has {has}")
+        claimed = figure(data, field) if _is_number(computed) else data[field]
+        if not agrees(claimed, computed, slack):
+            has = f"{_short(computed)} {unit}".rstrip()
+            yield wrong(f"{field} is given as {_short(claimed)}, {owner} has {has}")
 
 
-def agrees(given: Any, found: Any, slack: Fraction) -> bool:
+def agrees(claimed: Any, computed: Any, slack: Fraction) -> bool:
     """Return True if a value of a document equals the computed one.
 
-    `given`, `found`: parsed JSON; and a number, a text, None, or lists and mappings of
+    `claimed`, `computed`: parsed JSON; and a number, a text, None, or lists and mappings of
         them.
-    Returns: false also where `given` should be a number and is none.
+    Returns: false also where `claimed` should be a number and is none.
     """
-    if isinstance(found, list | tuple):
-        is_alike = isinstance(given, list | tuple) and len(given) == len(found)
-        return is_alike and all(map(agrees, given, found, repeat(slack)))
-    if not _is_number(found) or not slack:
-        return not isinstance(given, bool) and bool(given == found)
+    if isinstance(computed, list | tuple):
+        is_alike = isinstance(claimed, list | tuple) and len(claimed) == len(computed)
+        return is_alike and all(map(agrees, claimed, computed, repeat(slack)))
+    if not _is_number(computed) or not slack:
+        return not isinstance(claimed, bool) and bool(claimed == computed)
     try:
-        number = given if isinstance(given, Fraction) else Fraction(as_moment(given))
+        number = (
+            claimed if isinstance(claimed, Fraction) else Fraction(as_moment(claimed))
+        )
     except ValueError:
         return False
-    exact = Fraction(found)
+    exact = Fraction(computed)
     return abs(number - exact) <= slack * max(Fraction(1), abs(exact) / 10**6)
 
 
@@ -118,8 +120,8 @@ def contradictions(
         )
     expected = (value - bound) / value if value else Fraction(0)
     if gap is not None and abs(gap - expected) > share:
-        shown = f"{' and '.join(figures)} make it {_short(expected)}"
-        yield wrong(f"gap is given as {_short(gap)}, {shown}")
+        explanation = f"{' and '.join(figures)} make it {_short(expected)}"
+        yield wrong(f"gap is given as {_short(gap)}, {explanation}")
 
 
 def measured(
@@ -145,16 +147,16 @@ def measured(
             f"expected an object, got {describe(peaks)}", field="peak_memory"
         )
     names = [pool.name for pool in schedule.problem.pools]
-    found = dict(zip(names, metrics.peak_memory, strict=True))
-    given, own = (
-        {f"peak_memory of {n}": each[n] for n in each} for each in (peaks, found)
+    peak_of = dict(zip(names, metrics.peak_memory, strict=True))
+    claimed, expected = (
+        {f"peak_memory of {n}": table[n] for n in table} for table in (peaks, peak_of)
     )
-    yield from refuted(given, own, slack=share)
-    for name in [name for name in found if peaks.get(name) is None]:
+    yield from refuted(claimed, expected, slack=share)
+    for name in [name for name in peak_of if peaks.get(name) is None]:
         yield wrong(
-            f"peak_memory leaves {name} out, the schedule has {_short(found[name])}"
+            f"peak_memory leaves {name} out, the schedule has {_short(peak_of[name])}"
         )
-    for name in [str(name)[:40] for name in peaks if name not in found]:
+    for name in [str(name)[:40] for name in peaks if name not in peak_of]:
         yield wrong(f'peak_memory has "{name}", the instance has no such pool')
 
 

@@ -71,32 +71,37 @@ def joined(problems: Sequence[Problem]) -> Problem:
     Returns: the ops of the first one, then those of the next ones. Names that no label
         gives are kept.
     """
-    resources = tuple(dict.fromkeys(key for each in problems for key in each.resources))
-    kinds = tuple(dict.fromkeys(kind for each in problems for kind in each.kinds))
+    resources = tuple(
+        dict.fromkeys(key for problem in problems for key in problem.resources)
+    )
+    kinds = tuple(dict.fromkeys(kind for problem in problems for kind in problem.kinds))
     number_of = {key: number for number, key in enumerate(resources)}
     kind_of = {kind: number for number, kind in enumerate(kinds)}
     renumbered = [
-        np.array([number_of[key] for key in each.resources]) for each in problems
+        np.array([number_of[key] for key in problem.resources]) for problem in problems
     ]
-    rekinded = [np.array([kind_of[kind] for kind in each.kinds]) for each in problems]
-    first = np.cumsum([0, *(each.num_ops for each in problems)]).tolist()
-    rows = np.cumsum([0, *(len(each.resource_idx) for each in problems)])
+    rekinded = [
+        np.array([kind_of[kind] for kind in problem.kinds]) for problem in problems
+    ]
+    first = np.cumsum([0, *(problem.num_ops for problem in problems)]).tolist()
+    rows = np.cumsum([0, *(len(problem.resource_idx) for problem in problems)])
     shifted = list(zip(first, problems, strict=False))
     spans = np.concatenate(
         [
-            table[each.span_resources]
-            for table, each in zip(renumbered, problems, strict=True)
+            table[problem.span_resources]
+            for table, problem in zip(renumbered, problems, strict=True)
         ]
     )
     pointers = [
-        each.resource_ptr[:-1] + row for row, each in zip(rows, problems, strict=False)
+        problem.resource_ptr[:-1] + row
+        for row, problem in zip(rows, problems, strict=False)
     ]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(each, name) for each in problems])
+        name: np.concatenate([getattr(problem, name) for problem in problems])
         for name in COLUMNS
     }
     columns["kind"] = np.concatenate(
-        [table[each.kind] for table, each in zip(rekinded, problems, strict=True)]
+        [table[problem.kind] for table, problem in zip(rekinded, problems, strict=True)]
     )
     return replace(
         problems[0],
@@ -105,25 +110,29 @@ def joined(problems: Sequence[Problem]) -> Problem:
         resource_ptr=np.concatenate([*pointers, rows[-1:]]),
         resource_idx=np.concatenate(
             [
-                table[each.resource_idx]
-                for table, each in zip(renumbered, problems, strict=True)
+                table[problem.resource_idx]
+                for table, problem in zip(renumbered, problems, strict=True)
             ]
         ),
-        before=np.concatenate([each.before + by for by, each in shifted]),
-        after=np.concatenate([each.after + by for by, each in shifted]),
-        lag=np.concatenate([each.lag for each in problems]),
+        before=np.concatenate([problem.before + by for by, problem in shifted]),
+        after=np.concatenate([problem.after + by for by, problem in shifted]),
+        lag=np.concatenate([problem.lag for problem in problems]),
         pools=_joined_pools(shifted),
-        families=tuple(rows + by for by, each in shifted for rows in each.families),
+        families=tuple(
+            rows + by for by, problem in shifted for rows in problem.families
+        ),
         span_resources=np.array(list(dict.fromkeys(spans.tolist())), dtype=np.int64),
         kinds=kinds,
         explicit_names={
             op + by: name
-            for by, each in shifted
-            for op, name in each.explicit_names.items()
+            for by, problem in shifted
+            for op, name in problem.explicit_names.items()
         },
-        points=np.concatenate([each.points + by for by, each in shifted]),
+        points=np.concatenate([problem.points + by for by, problem in shifted]),
         joined={
-            op + by: ops for by, each in shifted for op, ops in each.joined.items()
+            op + by: ops
+            for by, problem in shifted
+            for op, ops in problem.joined.items()
         },
     )
 

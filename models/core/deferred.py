@@ -89,9 +89,13 @@ def _serialise(
 ) -> Any:
     if not isinstance(value, Deferred):
         return handler(value)
-    chosen = info.include or info.exclude or info.exclude_none or info.exclude_defaults
+    is_partial = (
+        info.include or info.exclude or info.exclude_none or info.exclude_defaults
+    )
     return (
-        handler(value.value) if chosen or not info.mode_is_json() else value.written()
+        handler(value.value)
+        if is_partial or not info.mode_is_json()
+        else value.written()
     )
 
 

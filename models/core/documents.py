@@ -83,8 +83,8 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
     source = source_name(path)
     schedule, violations = parse_given(read_json(path), problem, source)
     if schedule is None or violations:
-        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        raise InputError(f"{violations[0]}{more}", source=source, field="schedule")
+        suffix = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        raise InputError(f"{violations[0]}{suffix}", source=source, field="schedule")
     return schedule
 
 
@@ -107,8 +107,8 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
                 f"expected an object, got {describe(document)}", field="schedule"
             )
     if not isinstance(document.get("ops"), list | tuple):
-        found = describe(document["ops"]) if "ops" in document else "nothing"
-        text = f"expected a list of ops, each with id and start, got {found}"
+        description = describe(document["ops"]) if "ops" in document else "nothing"
+        text = f"expected a list of ops, each with id and start, got {description}"
         raise InputError(text, field=f"{path}ops")
     return document, path
 
@@ -141,10 +141,10 @@ def _claims(
         yield from refuted(data, actual, slack=TOLERANCE * makespan, unit=scale.unit)
         yield from measured(data, schedule, share=3 * TOLERANCE)
     error = figure(data, "tick_error")
-    least = problem.tick_error * scale.tick
-    if error is not None and error < least * (1 - TOLERANCE):
+    computed = problem.tick_error * scale.tick
+    if error is not None and error < computed * (1 - TOLERANCE):
         yield wrong(
-            f"tick_error is given as {float(error):.4g}, it is {float(least):.4g}"
+            f"tick_error is given as {float(error):.4g}, it is {float(computed):.4g}"
         )
     # The gap, the value and the bound may each be off by the tolerance.
     slack = TOLERANCE * abs(value or Fraction(0))
@@ -170,16 +170,18 @@ class _OpTimes(NamedTuple):
 
 class _OpRows:
     def __init__(
-        self, problem: Problem, rows: list[Any], path: str, other: str
+        self, problem: Problem, rows: list[Any], path: str, mismatch: str
     ) -> None:
-        self.problem, self.other = problem, other
+        self.problem, self.mismatch = problem, mismatch
         self.rows: dict[int, _OpTimes] = {}
         self.mislabelled: list[Violation] = []
-        shown = [
+        labels = [
             SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds
         ]
-        self._kind = [shown[kind] for kind in problem.kind.tolist()]
-        self._numbers = {name: each.tolist() for name, each in problem.numbers.items()}
+        self._kind = [labels[kind] for kind in problem.kind.tolist()]
+        self._numbers = {
+            name: column.tolist() for name, column in problem.numbers.items()
+        }
         self.duration: list[int] = problem.duration.tolist()
         every = range(problem.num_ops)
         numbers = dict(zip(problem.op_names(every), every, strict=True))
@@ -192,8 +194,10 @@ class _OpRows:
                 None if end is None else self._ticks(end, field, "end"),
             )
             self._compare(op, row)
-        ends = (row.start + self.duration[op] for op, row in self.rows.items())
-        self.tolerance = TOLERANCE * max(0, max(ends, default=0))
+        latest = max(
+            (row.start + self.duration[op] for op, row in self.rows.items()), default=0
+        )
+        self.tolerance = TOLERANCE * max(0, latest)
 
     def _compare(self, op: int, row: dict[str, Any]) -> None:
         kind = row.get("kind")
@@ -210,8 +214,8 @@ class _OpRows:
                 )
 
     def _note(self, op: int, name: str, claimed: Any, actual: str) -> None:
-        shown = f'"{claimed[:40]}"' if isinstance(claimed, str) else describe(claimed)
-        text = f"is given with {name} {shown}, it has {actual}"
+        quoted = f'"{claimed[:40]}"' if isinstance(claimed, str) else describe(claimed)
+        text = f"is given with {name} {quoted}, it has {actual}"
         self.mislabelled.append(self._violation("label", op, text))
 
     def _op(self, row: Any, numbers: dict[str, int], field: str) -> int:
@@ -225,7 +229,7 @@ class _OpRows:
             text = f"expected the name of an op, got {describe(name)}"
             raise InputError(text, field=f"{field}.id")
         if name not in numbers:
-            hint = self.other or did_you_mean(name[:40], numbers)
+            hint = self.mismatch or did_you_mean(name[:40], numbers)
             raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
         if numbers[name] in self.rows:
             raise InputError(f'the op "{name}" is there twice', field=f"{field}.id")
@@ -269,7 +273,7 @@ class _OpRows:
         ]
 
     def ill_timed(self) -> list[Violation]:
-        found = []
+        violations = []
         tick = self._time(Fraction(1))
         for op, row in self.rows.items():
             start, end, length = row.start, row.end, self.duration[op]
@@ -277,11 +281,13 @@ class _OpRows:
                 text = (
                     f"starts at {self._time(start)}, not a multiple of the tick {tick}"
                 )
-                found.append(self._violation("tick", op, text))
+                violations.append(self._violation("tick", op, text))
             if end is not None and self._is_off(end - start - length):
                 text = f"runs from {self._time(start)} to {self._time(end)}, it takes "
-                found.append(self._violation("duration", op, text + self._time(length)))
-        return found
+                violations.append(
+                    self._violation("duration", op, text + self._time(length))
+                )
+        return violations
 
     def _is_off(self, amount: int | Fraction) -> bool:
         # Nearly always 0, and comparing fractions is slow.

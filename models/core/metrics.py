@@ -94,12 +94,12 @@ def _changes(schedule: Schedule, pool: Pool) -> tuple[Fraction, IntArray, IntArr
 
 def _common_unit(pool: Pool) -> tuple[Fraction, IntArray]:
     """Return a unit and the pool's amounts as multiples of it; Python ints where int64 is short."""
-    denominator, whole = _multiples(pool.amounts)
+    denominator, multiples = _multiples(pool.amounts)
     events = len(pool.acquire_op) + len(pool.release_op)
     # Below 2**62 no sum of all events wraps around in int64.
-    small = max(whole, default=0) * max(events, 1) < 2**62
+    small = max(multiples, default=0) * max(events, 1) < 2**62
     return Fraction(1, denominator), np.array(
-        whole, dtype=np.int64 if small else object
+        multiples, dtype=np.int64 if small else object
     )
 
 

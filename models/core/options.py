@@ -55,35 +55,35 @@ class OpenProblem:
     def kinds(self) -> tuple[str, ...]:
         """Kinds of ops of every choice: those of the base, then those of the options."""
         return tuple(
-            dict.fromkeys((*self.base.kinds, *(each.kind for each in self.options)))
+            dict.fromkeys((*self.base.kinds, *(option.kind for option in self.options)))
         )
 
     @cached_property
     def fastest(self) -> IntArray:
         """Least ticks that each op of the base takes, alone or by an option, int64[n]."""
-        least = self.base.duration.copy()
+        duration = self.base.duration.copy()
         for option in self.options:
             for op in option.ops:
-                least[op] = min(least[op], option.duration)
-        return least
+                duration[op] = min(duration[op], option.duration)
+        return duration
 
     @cached_property
     def slowest(self) -> IntArray:
         """Most ticks that each op of the base takes, alone or by an option it lends its labels."""
-        most = self.base.duration.copy()
+        duration = self.base.duration.copy()
         for option in self.options:
             first = option.ops[0]
-            most[first] = max(most[first], option.duration)
-        return most
+            duration[first] = max(duration[first], option.duration)
+        return duration
 
     @cached_property
     def covering(self) -> dict[int, list[int]]:
         """Numbers of the options that cover each op; an op that runs by itself only is absent."""
-        found: dict[int, list[int]] = defaultdict(list)
+        numbers: dict[int, list[int]] = defaultdict(list)
         for number, option in enumerate(self.options):
             for op in option.ops:
-                found[op].append(number)
-        return dict(found)
+                numbers[op].append(number)
+        return dict(numbers)
 
     def allows(self, choice: IntArray) -> bool:
         """Return true if a choice is sorted, in range, and covers no op twice."""
@@ -162,18 +162,20 @@ class OpenProblem:
         )
 
 
-def _moved(number: int, pool: Pool, place: IntArray, chosen: list[Option]) -> Pool:
+def _moved(number: int, pool: Pool, number_of: IntArray, options: list[Option]) -> Pool:
     """Return a pool whose events are those of other ops; events of one op are summed."""
-    extras = [(o.ops[0], part) for o in chosen for n, part in o.extra if n == number]
+    extras = [(o.ops[0], share) for o in options for n, share in o.extra if n == number]
     columns = []
     for ops, index in (
         (pool.acquire_op, pool.acquire_amount),
         (pool.release_op, pool.release_amount),
     ):
         sums: dict[int, Fraction] = {}
-        own = zip(ops.tolist(), (pool.amounts[i] for i in index.tolist()), strict=True)
-        for op, amount in (*own, *extras):
-            at = int(place[op])
-            sums[at] = sums[at] + amount if at in sums else amount
+        events = zip(
+            ops.tolist(), (pool.amounts[i] for i in index.tolist()), strict=True
+        )
+        for op, amount in (*events, *extras):
+            target = int(number_of[op])
+            sums[target] = sums[target] + amount if target in sums else amount
         columns.append([(op, amount) for op, amount in sums.items() if amount])
     return pool.used_by(*columns)

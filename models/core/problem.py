@@ -266,34 +266,38 @@ class Problem:
 
     def op_names(self, ops: Sequence[int] | IntArray) -> list[str]:
         """Return the names of several ops."""
-        chosen = np.asarray(ops, dtype=np.int64)
-        beginnings, ends = self._parts_of_names
+        indices = np.asarray(ops, dtype=np.int64)
+        beginnings, endings = self._parts_of_names
         labels = (
-            label[chosen].tolist() for label in (self.kind, self.stage, self.microbatch)
+            label[indices].tolist()
+            for label in (self.kind, self.stage, self.microbatch)
         )
         names = [
-            beginnings[kind][stage] + ends[microbatch]
+            beginnings[kind][stage] + endings[microbatch]
             for kind, stage, microbatch in zip(*labels, strict=True)
         ]
-        for mark, column, least in (("/", self.piece, 0), ("@", self.step, 1)):
+        for mark, column, lowest in (("/", self.piece, 0), ("@", self.step, 1)):
             if len(column):
                 names = [
-                    f"{name}{mark}{number}" if number >= least else name
-                    for name, number in zip(names, column[chosen].tolist(), strict=True)
+                    f"{name}{mark}{number}" if number >= lowest else name
+                    for name, number in zip(
+                        names, column[indices].tolist(), strict=True
+                    )
                 ]
-        given = self.explicit_names
-        if not given:
+        explicit = self.explicit_names
+        if not explicit:
             return names
         return [
-            given.get(op, name) for op, name in zip(chosen.tolist(), names, strict=True)
+            explicit.get(op, name)
+            for op, name in zip(indices.tolist(), names, strict=True)
         ]
 
     def op_keys(self, ops: Sequence[int] | IntArray) -> list[OpKey]:
         """Return the keys of several ops: what they are, whatever their piece and step."""
-        chosen = np.asarray(ops, dtype=np.int64)
+        indices = np.asarray(ops, dtype=np.int64)
         labels = (self.kind, self.stage, self.device, self.microbatch)
-        rows = zip(*(label[chosen].tolist() for label in labels), strict=True)
-        return [OpKey(self.kinds[kind], *places) for kind, *places in rows]
+        rows = zip(*(label[indices].tolist() for label in labels), strict=True)
+        return [OpKey(self.kinds[kind], *position) for kind, *position in rows]
 
     @cached_property
     def _parts_of_names(self) -> tuple[list[list[str]], list[str]]:
@@ -308,13 +312,13 @@ class Problem:
     @cached_property
     def numbers(self) -> dict[str, IntArray]:
         """Labels of the ops as documents have them, int64[n] each: micro-batches, then slices."""
-        found = {"stage": self.stage, "device": self.device}
-        found["microbatch"] = self.microbatch // self.slices
+        columns = {"stage": self.stage, "device": self.device}
+        columns["microbatch"] = self.microbatch // self.slices
         if self.slices > 1:
-            found["slice"] = np.where(
+            columns["slice"] = np.where(
                 self.microbatch < 0, FREE, self.microbatch % self.slices
             )
-        return found | ({"replica": self.replica} if len(self.replica) else {})
+        return columns | ({"replica": self.replica} if len(self.replica) else {})
 
     def resources_of(self, op: int) -> IntArray:
         """Return the resources that op number `op` occupies."""
@@ -356,8 +360,8 @@ class Problem:
 
     def kind_mask(self, *names: str) -> BoolArray:
         """Return a mask of the ops of the named kinds, bool[n]."""
-        wanted = [index for index, name in enumerate(self.kinds) if name in names]
-        return np.isin(self.kind, wanted)
+        numbers = [index for index, name in enumerate(self.kinds) if name in names]
+        return np.isin(self.kind, numbers)
 
     def by_place(self, *names: str) -> dict[tuple[int, int], IntArray]:
         """Return the ops of the named kinds by stage and device, in op order."""
@@ -367,10 +371,10 @@ class Problem:
         cuts = (
             np.flatnonzero((stage[1:] != stage[:-1]) | (device[1:] != device[:-1])) + 1
         )
-        parts = np.split(ops, cuts) if len(ops) else []
+        groups = np.split(ops, cuts) if len(ops) else []
         return {
-            (int(self.stage[part[0]]), int(self.device[part[0]])): part
-            for part in parts
+            (int(self.stage[group[0]]), int(self.device[group[0]])): group
+            for group in groups
         }
 
     def grid(self, kind: str) -> IntArray:

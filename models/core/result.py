@@ -132,8 +132,8 @@ class ScheduleDocument(HasOps, Reported):
         def ops() -> tuple[ScheduledOp, ...]:
             return tuple(ScheduledOp.model_construct(**row) for row in _rows(schedule))
 
-        found: Deferred[ScheduledOp] = Deferred(ops, lambda: _rows(schedule))
-        return cls.model_construct(time_unit=schedule.problem.scale.unit, ops=found)
+        deferred: Deferred[ScheduledOp] = Deferred(ops, lambda: _rows(schedule))
+        return cls.model_construct(time_unit=schedule.problem.scale.unit, ops=deferred)
 
     def orders(self) -> list[list[str]]:
         """Return the ops of each device in order of start, transfers left out.
@@ -168,8 +168,8 @@ class ScheduleDocument(HasOps, Reported):
 
 def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[str]]:
     """Return the names of ops by device, those of one moment by their ends."""
-    most = max((op.device or 0 for op in ops), default=-1)
-    orders: list[list[str]] = [[] for _ in range(most + 1)]
+    last = max((op.device or 0 for op in ops), default=-1)
+    orders: list[list[str]] = [[] for _ in range(last + 1)]
     pairs = sorted(
         zip(ops, names, strict=True), key=lambda pair: (pair[0].start, pair[0].end)
     )
@@ -181,16 +181,16 @@ def _by_device(ops: Sequence[ScheduledOp], names: Sequence[str]) -> list[list[st
 def _rows(schedule: Schedule) -> list[dict[str, Any]]:
     problem, times = schedule.problem, schedule.problem.scale.times
     ops = np.argsort(schedule.start, kind="stable")
-    shown = [
+    labels = [
         SHOWN_TRANSFER if kind in TRANSFER_KINDS else kind for kind in problem.kinds
     ]
     columns: dict[str, Sequence[Any]] = {
         "id": problem.op_names(ops),
-        "kind": [shown[kind] for kind in problem.kind[ops].tolist()],
+        "kind": [labels[kind] for kind in problem.kind[ops].tolist()],
     }
-    for name, each in problem.numbers.items():
+    for name, numbers in problem.numbers.items():
         columns[name] = [
-            None if number == FREE else number for number in each[ops].tolist()
+            None if number == FREE else number for number in numbers[ops].tolist()
         ]
     columns |= {"start": times(schedule.start[ops]), "end": times(schedule.end[ops])}
     return [

@@ -89,9 +89,12 @@ class TimeScale:
     def times(self, ticks: NDArray[np.int64]) -> list[int | float]:
         """Return many `ticks` as `time` does."""
         numbers: list[int] = ticks.tolist()
-        many, parts = self.tick.numerator, self.tick.denominator
-        if parts == 1:
-            return [number * many for number in numbers]
+        numerator, denominator = self.tick.numerator, self.tick.denominator
+        if denominator == 1:
+            return [number * numerator for number in numbers]
         # Division of ints is rounded to the nearest double, however long they are.
-        wholes = (number * many for number in numbers)
-        return [whole / parts if whole % parts else whole // parts for whole in wholes]
+        products = (number * numerator for number in numbers)
+        return [
+            product / denominator if product % denominator else product // denominator
+            for product in products
+        ]

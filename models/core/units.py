@@ -64,9 +64,9 @@ _Path = tuple[str | int, ...]
 
 
 def _refuse_misspelt(time: str) -> None:
-    found = _SECOND.fullmatch(re.sub("micro|µ|μ", "u", time.lower()))
+    match = _SECOND.fullmatch(re.sub("micro|µ|μ", "u", time.lower()))
     meant = (
-        [f"{found[1]}s"] if found else get_close_matches(time, SECONDS, 1, cutoff=0.7)
+        [f"{match[1]}s"] if match else get_close_matches(time, SECONDS, 1, cutoff=0.7)
     )
     if meant and time not in SECONDS:
         raise InputError(
@@ -88,21 +88,21 @@ def _read_models(
     value: Any,
     models: tuple[type[BaseModel], ...],
     units: dict[Measure, str],
-    at: _Path,
+    location: _Path,
 ) -> Any:
     """Return the data of a model, or lists of such data, with numbers for texts with a unit."""
     if isinstance(value, list | tuple):
-        if len(at) > _DEEPEST:
+        if len(location) > _DEEPEST:
             return value
         return [
-            _read_models(inner, models, units, (*at, i))
+            _read_models(inner, models, units, (*location, i))
             for i, inner in enumerate(value)
         ]
     if not isinstance(value, dict):
         return value
     for model in models:
         units = _with_memory_unit(
-            units, value, getattr(model, "memory_unit_at", ()), at
+            units, value, getattr(model, "memory_unit_at", ()), location
         )
     read = dict(value)
     for name, inner in value.items():
@@ -110,19 +110,19 @@ def _read_models(
         if field is None or field.names_beside in value:
             continue
         if field.measure is not None:
-            read[name] = _read_amounts(inner, units[field.measure], (*at, name))
+            read[name] = _read_amounts(inner, units[field.measure], (*location, name))
         elif field.is_by_name and isinstance(inner, dict):
             read[name] = {
-                key: _read_models(each, field.models, units, (*at, name, key))
-                for key, each in inner.items()
+                key: _read_models(entry, field.models, units, (*location, name, key))
+                for key, entry in inner.items()
             }
         else:
-            read[name] = _read_models(inner, field.models, units, (*at, name))
+            read[name] = _read_models(inner, field.models, units, (*location, name))
     return read
 
 
 def _with_memory_unit(
-    units: dict[Measure, str], data: Any, path: tuple[str, ...], at: _Path
+    units: dict[Measure, str], data: Any, path: tuple[str, ...], location: _Path
 ) -> dict[Measure, str]:
     declared = data
     for name in path:
@@ -130,31 +130,34 @@ def _with_memory_unit(
     if not path or not isinstance(declared, str):
         return units
     if declared not in BYTES:
-        raise InputError(_unknown(declared, BYTES), field=field_path((*at, *path)))
+        raise InputError(
+            _unknown(declared, BYTES), field=field_path((*location, *path))
+        )
     return units | {Measure.MEMORY: declared}
 
 
-def _read_amounts(value: Any, unit: str, at: _Path) -> Any:
+def _read_amounts(value: Any, unit: str, location: _Path) -> Any:
     if isinstance(value, str):
-        with errors_about(field_path(at)):
+        with errors_about(field_path(location)):
             return amount_in(value, unit)
-    if len(at) > _DEEPEST:
+    if len(location) > _DEEPEST:
         return value
     if isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
         return [
-            _read_amounts(inner, unit, (*at, index))
+            _read_amounts(inner, unit, (*location, index))
             for index, inner in enumerate(value)
         ]
     if isinstance(value, dict):
         return {
-            key: _read_amounts(inner, unit, (*at, key)) for key, inner in value.items()
+            key: _read_amounts(inner, unit, (*location, key))
+            for key, inner in value.items()
         }
     return value
 
 
-def _unknown(unit: str, known: Iterable[str]) -> str:
+def _unknown(unit: str, units: Iterable[str]) -> str:
     # The nearest name is often another unit, as B of GBytes and kB of gb.
-    return f'unknown unit "{unit[:40]}"; expected one of {", ".join(known)}'
+    return f'unknown unit "{unit[:40]}"; expected one of {", ".join(units)}'
 
 
 def amount_in(text: str, unit: str) -> Decimal | str:
@@ -164,19 +167,19 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         ``B/us``.
     Raises `InputError`: they are units of different things, or `unit` is empty.
     """
-    found = _AMOUNT.fullmatch(text.strip())
-    if found is None or found[2] in "pP":
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or match[2] in "pP":
         return text
-    sizes = next((sizes for sizes in SIZES if found[2] in sizes), None)
+    sizes = next((sizes for sizes in SIZES if match[2] in sizes), None)
     if sizes is None:
-        raise InputError(_unknown(found[2], SECONDS | BYTES))
+        raise InputError(_unknown(match[2], SECONDS | BYTES))
     if unit not in sizes:
-        more = UNDECLARED if sizes is BYTES else ""
+        note = UNDECLARED if sizes is BYTES else ""
         message = (
-            f"expected a number in {unit}" if unit else f"expected a plain number{more}"
+            f"expected a number in {unit}" if unit else f"expected a plain number{note}"
         )
         raise InputError(f'{message}, got the text "{text[:40]}"')
-    amount = Fraction(found[1]) * sizes[found[2]] / sizes[unit]
+    amount = Fraction(match[1]) * sizes[match[2]] / sizes[unit]
     return Context(prec=400).divide(
         Decimal(amount.numerator), Decimal(amount.denominator)
     )
@@ -188,13 +191,16 @@ def finest_time(document: BaseModel) -> str | None:
     Only one too fine for a common tick counts; otherwise a product or a quotient of fields is.
     """
     model = type(document)
-    given = {
-        at: Decimal(str(number))
-        for at, number in leaves(document.model_dump(exclude_none=True))
-        if isinstance(number, int | float) and measure_at(model, at) is Measure.TIME
+    times = {
+        location: Decimal(str(number))
+        for location, number in leaves(document.model_dump(exclude_none=True))
+        if isinstance(number, int | float)
+        and measure_at(model, location) is Measure.TIME
     }
-    finest = min(given, key=lambda at: given[at].as_tuple().exponent, default=None)
+    finest = min(
+        times, key=lambda location: times[location].as_tuple().exponent, default=None
+    )
     if finest is None:
         return None
-    digits = max(given.values()).adjusted() - int(given[finest].as_tuple().exponent)
-    return f"{field_path(finest)} = {given[finest]}" if digits > 11 else None
+    digits = max(times.values()).adjusted() - int(times[finest].as_tuple().exponent)
+    return f"{field_path(finest)} = {times[finest]}" if digits > 11 else None

@@ -113,12 +113,12 @@ def _bases() -> Iterator[str | Path]:
 
 def _is_made(path: Path) -> bool:
     """Make a folder, return true if nobody else can write it or put another one in its place."""
-    for folder in (*reversed(path.parents), path):
-        folder.mkdir(0o700, exist_ok=True)
+    for directory in (*reversed(path.parents), path):
+        directory.mkdir(0o700, exist_ok=True)
         # By its path: nobody else can change what lies there, as the folders above were checked.
-        status = folder.lstat()
+        status = directory.lstat()
         if not stat.S_ISDIR(status.st_mode) or not _is_private(
-            status, is_parent=folder != path
+            status, is_parent=directory != path
         ):
             return False
     return True

@@ -64,7 +64,7 @@ def figures(schedule: Schedule) -> dict[str, Any]:
 def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
     """Return the entry of one heuristic with its schedule, figures in the unit of that, no gap."""
     schedule = outcome.schedule
-    found: dict[str, Any] = {} if schedule is None else figures(schedule)
+    values: dict[str, Any] = {} if schedule is None else figures(schedule)
     return HeuristicEntry(
         name=outcome.name,
         status=outcome.status,
@@ -72,7 +72,7 @@ def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
         broken=outcome.broken,
         pattern=outcome.pattern,
         schedule=None if schedule is None else ScheduleDocument.of(schedule),
-        **found | {"orders": outcome.orders},
+        **values | {"orders": outcome.orders},
     )
 
 
@@ -90,8 +90,12 @@ def is_lost(
     schedule, orders = outcome.schedule, outcome.orders
     if schedule is None or orders is None:
         return False
-    known = kind.heuristics_of(instance)
-    if not any(each.is_search for each in known if each.name == outcome.name):
+    heuristics = kind.heuristics_of(instance)
+    if not any(
+        heuristic.is_search
+        for heuristic in heuristics
+        if heuristic.name == outcome.name
+    ):
         return False
     if np.all(problem.is_compute & (problem.microbatch != FREE)):
         return False

@@ -132,17 +132,17 @@ class SearchParams:
             number below 0.
         """
         varied = self
-        known = dict(paths(self))
+        budgets = dict(paths(self))
         for path, value in values.items():
-            if path not in known:
+            if path not in budgets:
                 raise InputError(
-                    f'unknown budget "{path[:60]}"' + did_you_mean(path, known)
+                    f'unknown budget "{path[:60]}"' + did_you_mean(path, budgets)
                 )
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(
                     f"expected a number of at least 0 for {path}, got {value}"
                 )
-            varied = _with(varied, path.split("."), type(known[path])(value))
+            varied = _with(varied, path.split("."), type(budgets[path])(value))
         return varied
 
 
@@ -151,16 +151,16 @@ def budgets_of(texts: Iterable[str]) -> dict[str, float]:
 
     Raises `InputError`: names the text that is none.
     """
-    found: dict[str, float] = {}
+    budgets: dict[str, float] = {}
     for text in texts:
         path, is_given, number = text.partition("=")
         try:
-            found[path.strip()] = float(number)
+            budgets[path.strip()] = float(number)
         except ValueError:
             is_given = ""
         if not is_given:
             raise InputError(f'expected PATH=NUMBER, got "{text[:60]}"')
-    return found
+    return budgets
 
 
 def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
@@ -169,16 +169,16 @@ def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
     `prefix`: what each path begins with.
     Returns: in the order of the classes.
     """
-    found: list[tuple[str, float]] = []
+    rows: list[tuple[str, float]] = []
     for field in fields(params):
         value = getattr(params, field.name)
         name = f"{prefix}{field.name}"
-        found += paths(value, f"{name}.") if is_dataclass(value) else [(name, value)]
-    return found
+        rows += paths(value, f"{name}.") if is_dataclass(value) else [(name, value)]
+    return rows
 
 
 def _with(params: Any, path: list[str], value: float) -> Any:
-    first, *rest = path
+    name, *inner = path
     return replace(
-        params, **{first: _with(getattr(params, first), rest, value) if rest else value}
+        params, **{name: _with(getattr(params, name), inner, value) if inner else value}
     )

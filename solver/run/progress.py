@@ -62,13 +62,13 @@ class ProgressReporter:
         listener: ProgressListener | None,
         clock: Clock,
         board: Board,
-        shown: Callable[[int], Figure],
+        to_figure: Callable[[int], Figure],
     ) -> None:
         self._listener, self._clock, self._board, self._shown = (
             listener,
             clock,
             board,
-            shown,
+            to_figure,
         )
         self._lock = threading.Lock()
         self._told_at = clock.elapsed
@@ -92,9 +92,11 @@ class ProgressReporter:
             gap = (
                 None if value is None else relative_gap(value, min(bound, value), value)
             )
-            known = None if value is None else self._shown(value)
+            value_shown = None if value is None else self._shown(value)
             seconds, bound_shown = self._told_at, self._shown(bound)
-            self._listener(Progress(event, seconds, source, known, bound_shown, gap))
+            self._listener(
+                Progress(event, seconds, source, value_shown, bound_shown, gap)
+            )
 
     def tick(self) -> None:
         """Tell the current phase again where nothing was told for a while."""

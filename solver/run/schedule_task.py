@@ -70,8 +70,8 @@ class ScheduleTask(Task):
     @property
     def bounds(self) -> list[Bound]:
         """The analytic bounds, strongest first."""
-        found = [bound for bound in self.board.bounds if bound.name not in SEARCHED]
-        return sorted(found, key=lambda bound: -bound.value)
+        bounds = [bound for bound in self.board.bounds if bound.name not in SEARCHED]
+        return sorted(bounds, key=lambda bound: -bound.value)
 
     def begin_from(self, given: Any) -> None:
         """Check a known schedule and keep it, see `Task.begin_from`."""
@@ -79,17 +79,17 @@ class ScheduleTask(Task):
             super().begin_from(given)
         self.board.propose(self.known_schedule(given), START)
 
-    def known_schedule(self, given: Any, problem: Problem | None = None) -> Schedule:
+    def known_schedule(self, document: Any, problem: Problem | None = None) -> Schedule:
         """Return a schedule that is known, if it breaks no rule.
 
-        `given`: a schedule of the instance, or a document that holds one.
+        `document`: a schedule of the instance, or a document that holds one.
         `problem`: what it is a schedule of, by default as `problem_of` says.
         Raises `InputError`: it breaks a rule, which is named, or is no schedule of this
             instance.
         """
-        data, name = given, self.instance.name
-        if isinstance(given, BaseModel):
-            data = given.model_dump(mode="json", exclude={"heuristics", "orders"})
+        data, name = document, self.instance.name
+        if isinstance(document, BaseModel):
+            data = document.model_dump(mode="json", exclude={"heuristics", "orders"})
         try:
             problem = self.problem_of(data) if problem is None else problem
             if isinstance(data, Schedule):
@@ -125,10 +125,10 @@ class ScheduleTask(Task):
         `seed`: seed of random durations.
         """
         if self.schedule is not None:
-            found = make_robust(
+            robust = make_robust(
                 self.schedule, Jitter({ALL_KINDS: variation}), clock, seed
             )
-            self.board.propose(found, "robust", ties=True)
+            self.board.propose(robust, "robust", ties=True)
 
     def settle(self) -> None:
         """Let each op of a schedule of CP-SAT begin as early as its orders allow."""
@@ -240,8 +240,8 @@ def checked(answer: ExactAnswer) -> ExactAnswer:
 
     Raises `WrongScheduleError` where it breaks a rule that the model has.
     """
-    found = answer.schedule
-    violations = [] if found is None else check_schedule(found.problem, found)
+    schedule = answer.schedule
+    violations = [] if schedule is None else check_schedule(schedule.problem, schedule)
     if not violations:
         return answer
     if answer.memory_is_exact:

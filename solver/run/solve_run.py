@@ -125,21 +125,23 @@ class SolveRun:
 
     def _run(self, step: Step, turn: Turn) -> None:
         """Run a step for its share of the time, and note what it gained."""
-        own, began = turn.share(step.share(turn)), self.whole.elapsed
+        step_turn, began = turn.share(step.share(turn)), self.whole.elapsed
         outcomes: list[Outcome] = []
         slack = max(
             step.slack,
-            step.slack_share * own.clock.left if own.clock.is_limited else 0.0,
+            step.slack_share * step_turn.clock.left
+            if step_turn.clock.is_limited
+            else 0.0,
         )
         look = self._reporter.tick if self._reporter.is_heard else None
-        if own.clock.is_over:
+        if step_turn.clock.is_over:
             self._leave_out(step.name)
             return
-        if all(each.name != step.name for each in self.heuristics):
+        if all(heuristic.name != step.name for heuristic in self.heuristics):
             self._reporter.tell("phase", step.name)
         self._reporter.phase = step.name
         is_ended = call_within(
-            lambda: outcomes.append(step.run(own)), own.clock, slack, look
+            lambda: outcomes.append(step.run(step_turn)), step_turn.clock, slack, look
         )
         if self.board.failure is not None:
             raise self.board.failure
@@ -153,19 +155,21 @@ class SolveRun:
         self._note(step.name, began)
 
     def _note(self, name: str, began: float) -> None:
-        value, shown = self.board.value, self.task.shown
+        value, to_figure = self.board.value, self.task.shown
         self._steps.append(
             StepEntry(
                 name=name,
                 seconds=round(self.whole.elapsed - began, 4),
-                value=None if value is None else shown(value),
-                bound=shown(self.board.bound.value),
+                value=None if value is None else to_figure(value),
+                bound=to_figure(self.board.bound.value),
             )
         )
 
     def _leave_out(self, name: str) -> None:
         """Note that there was no time for a heuristic, or not enough."""
-        heuristic = next((each for each in self.heuristics if each.name == name), None)
+        heuristic = next(
+            (entry for entry in self.heuristics if entry.name == name), None
+        )
         if heuristic is None or heuristic.is_search or name in self.task.outcomes:
             return
         reason = self.task.kind.obstacle(heuristic, self.task.instance)
@@ -203,11 +207,11 @@ class SolveRun:
     def _result(self) -> Result:
         task, options, status = self.task, self.options, self._status()
         model, _ = task.kind.documents(task.kind.value_unit(task.instance))
-        place = {
+        rank = {
             heuristic.name: number for number, heuristic in enumerate(self.heuristics)
         }
         outcomes = sorted(
-            task.outcomes.values(), key=lambda o: place.get(o.name, len(place))
+            task.outcomes.values(), key=lambda o: rank.get(o.name, len(rank))
         )
         fields = {
             "instance": task.instance.name,
@@ -247,14 +251,14 @@ class SolveRun:
     def _found(self) -> dict[str, Any]:
         """Return the best schedule's figures, its bound and its gap."""
         task, board = self.task, self.board
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "bound": task.shown(board.bound.value),
             "bound_by": board.bound.name,
             "bottleneck": task.bottleneck(),
         }
         if board.incumbent is not None:
             value = board.incumbent.value
-            found["value"] = task.shown(value)
-            found["gap"] = relative_gap(value, board.bound.value, value)
-            found["best_by"] = board.incumbent.by
-        return found | task.figures()
+            fields["value"] = task.shown(value)
+            fields["gap"] = relative_gap(value, board.bound.value, value)
+            fields["best_by"] = board.incumbent.by
+        return fields | task.figures()

@@ -60,10 +60,10 @@ class Turn:
             )
         return replace(limits, workers=limits.workers - 1) if self.is_shared else limits
 
-    def share(self, part: float) -> Self:
+    def share(self, fraction: float) -> Self:
         """Return a turn that has a part of the time of this one."""
-        clock = self.clock.share(part)
-        return replace(self, clock=clock, units_share=self.units_share * part)
+        clock = self.clock.share(fraction)
+        return replace(self, clock=clock, units_share=self.units_share * fraction)
 
 
 def always(turn: Turn) -> bool:
@@ -191,8 +191,8 @@ def inserted(
 
     `before`: name of a row.
     """
-    place = [row.name for row in table].index(before)
-    return (*table[:place], *rows, *table[place:])
+    index = [row.name for row in table].index(before)
+    return (*table[:index], *rows, *table[index:])
 
 
 def replaced(
@@ -203,5 +203,5 @@ def replaced(
     `name`: name of a row.
     `rows`: what takes its place.
     """
-    place = [row.name for row in table].index(name)
-    return (*table[:place], *rows, *table[place + 1 :])
+    index = [row.name for row in table].index(name)
+    return (*table[:index], *rows, *table[index + 1 :])

@@ -80,9 +80,9 @@ def has_windows(turn: Turn) -> bool:
 
 
 def _has_parts(
-    turn: Turn, least: int, obstacle: Callable[[Problem], str | None]
+    turn: Turn, min_size: int, obstacle: Callable[[Problem], str | None]
 ) -> bool:
-    is_large, is_known = turn.task.size >= least, turn.board.schedule is not None
+    is_large, is_known = turn.task.size >= min_size, turn.board.schedule is not None
     return (
         fits_a_model(turn)
         and is_large
@@ -161,10 +161,10 @@ def greedy_heuristics(turn: Turn) -> Iterator[Step]:
     A heuristic that may find the first schedule has all the time of the run.
     """
     is_large = turn.clock.is_limited and turn.task.size >= turn.steps.safe_first_ops
-    chosen = [each for each in turn.heuristics if not each.is_search]
+    greedy = [entry for entry in turn.heuristics if not entry.is_search]
     if is_large:
-        chosen.sort(key=lambda each: not each.is_generic)
-    for heuristic in chosen:
+        greedy.sort(key=lambda entry: not entry.is_generic)
+    for heuristic in greedy:
         if heuristic.name not in turn.task.outcomes:
             yield _heuristic_step(heuristic, turn)
 
@@ -317,9 +317,9 @@ def window_turns(turn: Turn) -> Turns:
 
 def orders_meanwhile(turn: Turn) -> Turns:
     """Return the search over orders in turns."""
-    known = turn.board.schedule
-    assert known is not None
-    return order_turns(known, turn.board, turn.params.heuristics)
+    schedule = turn.board.schedule
+    assert schedule is not None
+    return order_turns(schedule, turn.board, turn.params.heuristics)
 
 
 def sweep_meanwhile(turn: Turn) -> Turns:

@@ -111,9 +111,9 @@ class Task:
         """
         raise self._more_than("the orders of their resources", field="robust")
 
-    def _more_than(self, what: str, *, field: str) -> InputError:
+    def _more_than(self, content: str, *, field: str) -> InputError:
         text = (
-            f"schedules of {self.schedules_of} are more than {what}; expected a pipeline or "
+            f"schedules of {self.schedules_of} are more than {content}; expected a pipeline or "
             "a graph"
         )
         return InputError(text, source=self.instance.name, field=field)
