@@ -64,11 +64,7 @@ Subscriber = Callable[[str, str], None]
 
 
 def refuse_wrong(schedule: Schedule, by: str) -> None:
-    """Raise an error if a schedule breaks a rule of its problem.
-
-    `by`: name of the search.
-    Raises `WrongScheduleError`: names the search and the first broken rule.
-    """
+    """Raise a `WrongScheduleError` with the search and the first broken rule, if there is one."""
     violations = check_schedule(schedule.problem, schedule)
     if violations:
         raise WrongScheduleError(f"{by}: {violations[0]} ({len(violations)} in all)")
@@ -79,9 +75,7 @@ def admit_checked(
 ) -> Incumbent | None:
     """Admit a schedule that is better than the best value and that the checker accepts.
 
-    `by`: name of the search.
-    `best`: a schedule of this value or more is left out without a check.
-    Returns: none for a schedule that is not better.
+    One of the best value or more is left out without a check.
     """
     schedule = schedule.normalised()
     if best is not None and schedule.value >= best:
@@ -123,11 +117,9 @@ class Board:
 
     @classmethod
     def beginning(cls, schedule: Schedule | None = None, bound: int = 0) -> Board:
-        """Return a board of a search that stands alone.
+        """Return a board of a search that stands alone, without a clock and without subscribers.
 
-        `schedule`: a valid schedule to begin with.
-        `bound`: a proved lower bound in ticks.
-        Returns: without a clock and without subscribers.
+        The search may begin with a valid schedule and a proved lower bound.
         """
         board = cls()
         board.bound = Bound("given", bound)
@@ -139,9 +131,7 @@ class Board:
     def with_target(cls, schedule: Schedule, target: int) -> Board:
         """Return a board of a search that may end at a target, which is no bound.
 
-        `schedule`: a valid schedule to begin with.
-        `target`: a value in ticks that is good enough.
-        Returns: without a clock and without subscribers.
+        It has a valid schedule to begin with, and neither a clock nor subscribers.
         """
         board = cls.beginning(schedule)
         board.bound = Bound(TARGET, target)
@@ -178,16 +168,11 @@ class Board:
         order: list[int] | None = None,
         ties: bool = False,
     ) -> bool:
-        """Check a schedule and keep it if it is the best one.
+        """Check a schedule and keep it if it is the best one; return whether it is kept.
 
-        `schedule`: a schedule of the problem.
-        `by`: name of the search.
-        `order`: its program order, where that is known.
-        `ties`: keep one of equal value too, in the place of the incumbent and under its
-            name.
-        Returns: whether it is kept; false after `close`.
-        Raises `WrongScheduleError`: it breaks a rule, or is below the bound; noted in
-            `failure` too.
+        With `ties`, one of equal value is kept too, in the place of the incumbent and under its
+        name. Nothing is kept after `close`. A `WrongScheduleError`, noted in `failure` too, says
+        that it breaks a rule, or is below the bound.
         """
         incumbent = self.incumbent
         limit = None if incumbent is None else incumbent.value + ties
@@ -224,12 +209,9 @@ class Board:
         return True
 
     def raise_bound(self, value: int, by: str, resource: int = FREE) -> bool:
-        """Note a proved lower bound.
+        """Note a proved lower bound; return whether it is above every other one.
 
-        `value`: ticks, or the unit of the board's values.
-        `by`: name of the rule or search that proves it.
-        `resource`: the resource whose ops prove it.
-        Returns: whether it is above every other one.
+        It is in ticks, or in the unit of the board's values; the ops of a resource may prove it.
         """
         with self._lock:
             if not self._is_open:

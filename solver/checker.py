@@ -25,17 +25,15 @@ INT64_SAFE = 2**62
 
 
 def check_schedule(problem: Problem, schedule: Schedule) -> list[Violation]:
-    """Return every violation of a rule of the problem by the schedule.
+    """Return every violation of a rule of the problem by the schedule; none if it is valid.
 
-    A zero-length op occupies nothing and may lie inside another op. In use of a pool at time t
-    is its initial amount + acquires of ops with start <= t - releases of ops with end <= t,
-    counted exactly; the allowed excess is that of `Pool.limit`.
+    A zero-length op occupies nothing and may lie inside another op. In use of a pool at time t is
+    its initial amount + acquires of ops with start <= t - releases of ops with end <= t, counted
+    exactly; the allowed excess is that of `Pool.limit`.
 
-    `schedule`: a start for each of the n ops, in ticks.
-    Returns: empty if the schedule is valid. One violation per op (start, release, pin),
-        per precedence, per op that starts while an earlier one still runs on a
-        resource, and per maximal interval in which a pool is over its limit.
-    Raises `ValueError`: the schedule has not exactly one start per op.
+    There is one violation per op (start, release, pin), per precedence, per op that starts while an
+    earlier one still runs on a resource, and per maximal interval in which a pool is over its
+    limit. A `ValueError` says that the schedule has not exactly one start per op.
     """
     start = np.asarray(schedule.start)
     if start.shape != (problem.num_ops,) or start.dtype.kind not in "iu":

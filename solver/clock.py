@@ -65,10 +65,9 @@ class Clock:
         self._stopped[-1].set()
 
     def share(self, fraction: float) -> Self:
-        """Return a clock that ends after a part of the time that is left.
+        """Return a clock that ends after a fraction of the time left, and stops with this one.
 
-        `fraction`: from 0 to 1.
-        Returns: without a limit where this one has none; stops with this one.
+        It has no limit where this one has none.
         """
         return type(self)(
             self.left * fraction if self.is_limited else None, self._stopped
@@ -78,9 +77,7 @@ class Clock:
         """Return the part of the time left that so many seconds are, for `share`.
 
         Time runs on, so a clock may end between any two looks at it: the time left is read once.
-
-        `seconds`: wall seconds, at least 0.
-        Returns: from 0 to 1; 1 where no time is left, or where there is no limit.
+        The part is 1 where no time is left, or where there is no limit.
         """
         remaining = self.left
         if remaining <= 0.0 or not math.isfinite(remaining):
@@ -99,11 +96,7 @@ class Clock:
         )
 
     def within(self, seconds: float | None) -> Self:
-        """Return a clock that ends with this one, and after so many seconds at the latest.
-
-        `seconds`: wall seconds from now on; None: no further limit.
-        Returns: stops with this one.
-        """
+        """Return a clock that ends with this one, and after so many seconds at the latest."""
         remaining = self.left if seconds is None else min(self.left, seconds)
         return type(self)(
             remaining if math.isfinite(remaining) else None, self._stopped

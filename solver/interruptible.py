@@ -45,17 +45,15 @@ def call_within(
     slack: float = SLACK,
     look: Callable[[], None] | None = None,
 ) -> bool:
-    """Make a call, and leave it behind some time after its clock is over.
+    """Make a call, and leave it behind some seconds, `slack`, after its clock is over.
 
     The call runs in a thread of its own where there is a deadline or somebody to tell. Python has
-    no way to end a thread: a call that was left goes on until it asks its clock.
+    no way to end a thread: a call that was left goes on until it asks its clock. The caller's
+    thread looks every `LOOK` seconds.
 
-    `clock`: the clock of the call; stopped by Ctrl-C.
-    `slack`: seconds that the call gets beyond its clock.
-    `look`: called by the caller's thread every `LOOK` seconds.
-    Returns: false if the call was left behind.
-    Raises `KeyboardInterrupt`: Ctrl-C was pressed. The call had `PATIENCE` seconds to
-        end by itself; `Exception`: whatever the call raised.
+    The answer is false if the call was left behind; what the call raised is raised. Ctrl-C stops
+    the clock, and is raised as `KeyboardInterrupt` after the call had `PATIENCE` seconds to end by
+    itself.
     """
     if not clock.is_limited and look is None:
         call()

@@ -37,13 +37,8 @@ def as_array(
     """Check numbers of any shape and return them as doubles.
 
     An `InputError` names the argument, the place of the first refused value and the valid range.
-
-    `name`: name of the argument in errors.
-    `value`: numbers; text, truth values and null are refused.
-    `above`, `least`, `most`: numbers must be > `above` where that is not None, else >=
-        `least`; and <= `most`.
-    `whole`: refuse numbers with a fraction.
-    Returns: float64[...], the numbers in the shape of `value`.
+    Numbers must be above `above` where that is given, else at least `least`; they must be at most
+    `most`, and whole where that is asked. Text, truth values and null are refused.
     """
     doubles = _doubles(name, value)
     too_high = doubles > most
@@ -95,24 +90,17 @@ def as_number(name: str, value: Any, **limits: Any) -> float:
 
 
 def whole_numbers(name: str, value: ArrayLike, *, least: int = 1) -> IntArray:
-    """Check whole numbers of any shape and return them as int64.
-
-    Returns: int64[...], the numbers in the shape of `value`.
-    """
+    """Check whole numbers of any shape and return them as int64."""
     return as_array(name, value, least=least, whole=True).astype(np.int64)
 
 
 def allocation(
     num_nodes: ArrayLike, num_replicas: ArrayLike
 ) -> tuple[IntArray, IntArray]:
-    """Check numbers of nodes and replicas and broadcast them together.
+    """Check numbers of nodes and replicas, at least 1, and broadcast them together.
 
-    An `InputError` names the argument and the place of a number out of range, or shapes that do not
-    broadcast.
-
-    `num_nodes`, `num_replicas`: whole numbers >= 1; a replica runs on one node, so
-        there are no more nodes than replicas.
-    Returns: nodes, replicas : int64[...], both in their common shape.
+    A replica runs on one node, so there are no more nodes than replicas. An `InputError` names the
+    argument and the place of a number out of range, or shapes that do not broadcast.
     """
     nodes, replicas = broadcast(
         num_nodes=whole_numbers("num_nodes", num_nodes),
@@ -123,11 +111,9 @@ def allocation(
 
 
 def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> None:
-    """Raise an `InputError` about the first bad value, if there is one.
+    """Raise an `InputError` about the first value that is marked as bad, if there is one.
 
-    `name`, `expected`: name of the argument, and a valid value in words.
-    `values`, `bad`: number[...], bool[...], values of the argument, and the marks of
-        those to refuse.
+    It names the argument and says in words what is expected.
     """
     if np.any(bad):
         index = np.unravel_index(np.argmax(bad), bad.shape)

@@ -80,18 +80,11 @@ class ProblemBuilder:
         release: Any = 0,
         pinned: Any = FREE,
     ) -> IntArray:
-        """Add a block of ops and return their numbers in the shape of `duration`.
+        """Add a block of ops in the shape of `duration`; return their numbers, in C order.
 
-        `kind`: str or int64[...], kind of all ops of the block, or the number of each
-            one's (`kind_number`).
-        `duration`: int64[...], durations in ticks; their shape is the shape of the
-            block.
-        `resources`: int64[..., r], resources of each op; entries of `FREE` are skipped.
-        `labels`: labels of the ops; by default none.
-        `release`, `pinned`: int or int64[...], earliest and fixed starts in ticks,
-            broadcast to the shape of the block.
-        Returns: int64[...], op numbers in the shape of `duration`, counting up in C
-            order.
+        The kind is one of all ops of the block, or each one's `kind_number`. Each op has a row of
+        resources, of which entries of `FREE` are skipped. Earliest starts, `release`, and fixed
+        ones, `pinned`, are broadcast to the block.
         """
         labels = labels or OpLabels()
         shape, size = duration.shape, duration.size
@@ -125,10 +118,7 @@ class ProblemBuilder:
         return ops
 
     def add_precedences(self, before: Any, after: Any, lag: Any = 0) -> None:
-        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together.
-
-        `before`, `after`, `lag`: int or int64[...], op numbers, and ticks.
-        """
+        """Add start(after) >= end(before) + lag for arrays of ops, broadcast together."""
         arrays = (np.asarray(values, dtype=np.int64) for values in (before, after, lag))
         self._edges.append(
             tuple(array.ravel() for array in np.broadcast_arrays(*arrays))

@@ -27,10 +27,9 @@ WITHOUT_SCHEDULE = (
 
 
 def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
-    """Return a number of a document exactly; an `InputError` says that it is none.
+    """Return a number of a document exactly, None where it is left out.
 
-    `data`, `field`: the document and its field.
-    Returns: in the unit of the field; None where it is left out.
+    An `InputError` says that it is no number.
     """
     if data.get(field) is None:
         return None
@@ -50,15 +49,11 @@ def refuted(
 ) -> Iterator[Violation]:
     """Compare every figure that a document gives with the computed one.
 
-    An `InputError` says that a number is expected and something else is given.
-
-    `data`, `actual`: the document, of which missing and null fields claim nothing; and
-        the computed figures by field: numbers, texts, lists and mappings of them, or
-        None.
-    `slack`: by how much a number may be off, in its own unit; relative beyond a
-        million.
-    `owner`, `unit`: what has the figures, and their unit, for messages.
-    Yields: one of the rule ``objective`` for each field that differs.
+    A violation of the rule ``objective`` is yielded for each field that differs. Missing and null
+    fields of the document claim nothing. Computed figures are numbers, texts, lists and mappings of
+    them, or None. A number may be off by `slack` in its own unit, relative beyond a million.
+    Messages name the owner of the figures and their unit. An `InputError` says that a number is
+    expected and something else is given.
     """
     for field, computed in actual.items():
         if data.get(field) is None:
@@ -70,11 +65,9 @@ def refuted(
 
 
 def agrees(claimed: Any, computed: Any, slack: Fraction) -> bool:
-    """Return True if a value of a document equals the computed one.
+    """Whether a value of a document equals the computed one; not where it should be a number.
 
-    `claimed`, `computed`: parsed JSON; and a number, a text, None, or lists and mappings of
-        them.
-    Returns: false also where `claimed` should be a number and is none.
+    Values are numbers, texts, None, or lists and mappings of them.
     """
     if isinstance(computed, list | tuple):
         is_alike = isinstance(claimed, list | tuple) and len(claimed) == len(computed)
@@ -99,12 +92,10 @@ def contradictions(
     share: Fraction,
     unit: str,
 ) -> Iterator[Violation]:
-    """Report a status, bound, gap or heuristics that contradict the value.
+    """Report a status, bound, gap or heuristics that contradict the value, as rule ``objective``.
 
-    `data`, `value`: the document and the value of the objective, None where it is not
-        known; an `InputError` names a value, bound or gap that is no finite number.
-    `slack`, `share`, `unit`: by how much the bound, in `unit`, and the gap may be off.
-    Yields: of the rule ``objective``.
+    The bound may be off by `slack`, in `unit`, and the gap by `share`. An `InputError` names a
+    value, bound or gap that is no finite number.
     """
     yield from _status_claims(data)
     yield from _heuristic_claims(data, slack, share, unit)
@@ -129,9 +120,8 @@ def measured(
 ) -> Iterator[Violation]:
     """Compare bubbles and peak memory of a document with those of its schedule.
 
-    `data`, `schedule`: the document, as in `refuted`, and its schedule.
-    `share`: by how much ratios and, relative beyond a million, amounts may be off.
-    Yields: of the rule ``objective``.
+    Ratios and, relative beyond a million, amounts may be off by `share`. Violations are of the rule
+    ``objective``.
     """
     peaks = data.get("peak_memory")
     if all(data.get(field) is None for field in MEASURED):

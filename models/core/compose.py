@@ -24,9 +24,7 @@ from ppsolve.models.core.problem import (
 def columns_of(problem: Problem, ops: IntArray) -> dict[str, IntArray]:
     """Return the columns of some ops and the resources that they occupy, as fields of a problem.
 
-    `ops`: int64[k], ops of it in any order; an op may be there twice.
-    Returns: dict of str to int64[...], columns that the problem does not have are
-        absent.
+    An op may be there twice. Columns that the problem does not have are absent.
     """
     columns = {name: getattr(problem, name) for name in COLUMNS}
     fields = {name: column[ops] for name, column in columns.items() if len(column)}
@@ -65,11 +63,9 @@ def moved(problem: Problem, by: int) -> Problem:
 def joined(problems: Sequence[Problem]) -> Problem:
     """Put problems side by side: resources and pools of one key are one.
 
-    A shared pool has the least capacity, and holds before any op what all of them do.
-
-    `problems`: at least one; all have the same tick and objective, and no windows.
-    Returns: the ops of the first one, then those of the next ones. Names that no label
-        gives are kept.
+    A shared pool has the least capacity, and holds before any op what all of them do. All problems
+    have the same tick and objective, and no windows. Their ops follow each other; names that no
+    label gives are kept.
     """
     resources = tuple(
         dict.fromkeys(key for problem in problems for key in problem.resources)

@@ -35,12 +35,7 @@ class CycleError(Exception):
 
 
 def find_cycle(before: IntArray, after: IntArray) -> list[int]:
-    """Return a cycle of a graph.
-
-    `before`, `after`: int64[k].
-    Returns: its nodes from the smallest on, each before the next; empty if there is
-        none.
-    """
+    """Return the nodes of a cycle from the smallest on, each before the next; none if acyclic."""
     graph: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for first, second in zip(before.tolist(), after.tolist(), strict=True):
         graph.add(second, first)

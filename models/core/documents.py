@@ -37,18 +37,14 @@ def parse_given(
 ) -> tuple[Schedule | None, list[Violation]]:
     """Read a schedule document: a result, a heuristic's entry, or a bare schedule.
 
-    Numbers may be off by 1e-9 x makespan. Starts that belong to no tick are rounded to the
-    nearest one. The rules of the problem are left to the checker.
+    Its form is ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?}, ...]}``.
+    Numbers may be off by 1e-9 x makespan. Starts that belong to no tick are rounded to the nearest
+    one. The rules of the problem are left to the checker.
 
-    `data`: ``{"schedule": {...}}`` or ``{"time_unit", "ops": [{"id", "start", "end"?},
-        ...]}``.
-    `problem`: the problem that the document schedules.
-    `source`: file or stream that `data` was read from, for messages.
-    Returns: none if ops are missing; of the rules ``missing``, ``tick``, ``duration``,
-        ``label`` and ``objective``; also of ``start`` where ops are missing, since then
-        there is no schedule for the checker.
-    Raises `InputError`: wrong form or time unit, an op that is unknown or there twice,
-        or a time that is no number.
+    There is no schedule if ops are missing. Violations are of the rules ``missing``, ``tick``,
+    ``duration``, ``label`` and ``objective``; also of ``start`` where ops are missing, since then
+    there is no schedule for the checker. An `InputError` says that the form or time unit is wrong,
+    that an op is unknown or there twice, or that a time is no number.
     """
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")

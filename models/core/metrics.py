@@ -49,12 +49,7 @@ def _idle_share(work: int, total: int) -> float:
 
 
 def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
-    """Return the peak use of a pool.
-
-    `schedule`, `pool`: the schedule, and a pool of its problem.
-    Returns: highest amount in use, the initial one included, and the first tick at
-        which it is reached.
-    """
+    """Return the highest amount of a pool in use and the first tick at which it is reached."""
     unit, times, held = _changes(schedule, pool)
     top = int(np.argmax(held)) if len(held) else 0
     if not len(held) or held[top] < 0:
@@ -63,12 +58,7 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 
 
 def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
-    """Return the use of a pool over time.
-
-    `schedule`, `pool`: the schedule, and a pool of its problem.
-    Returns: each tick at which the use may change, the first at 0 or before, and the
-        amount from then on.
-    """
+    """Return the use of a pool over time: ticks, the first at most 0, and amounts from then on."""
     unit, times, held = _changes(schedule, pool)
     changes = zip(times.tolist(), held.tolist(), strict=True)
     steps = [(tick, pool.initial + int(amount) * unit) for tick, amount in changes]

@@ -29,8 +29,7 @@ COLUMNS = ("duration", "kind", "release", "pinned", "weight", *LABELS)
 def unit_name(unit: int, slices: int) -> str:
     """Return the end of the names of ops: ``.3``, or ``.3.1`` for slice 1 of micro-batch 3.
 
-    `unit`, `slices`: number of a slice, counted over all micro-batches, and slices of
-        each.
+    The unit counts slices over all micro-batches.
     """
     return f".{unit}" if slices == 1 else ".{}.{}".format(*divmod(unit, slices))
 
@@ -78,11 +77,7 @@ class Pool:
         initial: Fraction = Fraction(0),
         unit: str = "",
     ) -> Pool:
-        """Return a pool of (op, amount) pairs.
-
-        `acquires`, `releases`: ops and their amounts.
-        Returns: the pool; amounts are numbered in the order in which they are met.
-        """
+        """Return a pool of (op, amount) pairs; amounts are numbered as they are met."""
         distinct = dict.fromkeys(amount for _, amount in (*acquires, *releases))
         index = {amount: number for number, amount in enumerate(distinct)}
 
@@ -325,7 +320,7 @@ class Problem:
         return self.resource_idx[self.resource_ptr[op] : self.resource_ptr[op + 1]]
 
     def share_resource(self, ops: IntArray) -> bool:
-        """Return True if all ops occupy one common resource, or there are none."""
+        """Whether all ops occupy one common resource, or there are none."""
         if not len(ops):
             return True
         candidates = self.resources_of(int(ops[0])).tolist()

@@ -54,14 +54,9 @@ class TimeScale:
         every start is a sum or difference of times.
 
         Times without such a tick are rounded up, not to the nearest tick: a schedule of longer ops
-        is one of the given ops too, at the same starts, and no op shrinks to one of no time.
-
-        `times`: all times of the instance (durations, lags, releases, pinned starts),
-            in its unit.
-        `unit`: the instance's time unit.
-        `exact`: raise an `InputError` for times that both exact scales give more than
-            `MAX_TICKS`, instead of rounding them up to a coarser tick.
-        Returns: the scale; its largest time has at most `MAX_TICKS` ticks.
+        is one of the given ops too, at the same starts, and no op shrinks to one of no time. The
+        largest time has at most `MAX_TICKS` ticks; where only exact scales will do, an `InputError`
+        names times that both give more.
         """
         positive = {time for time in times if time > 0}
         if not positive:

@@ -163,9 +163,8 @@ def _unknown(unit: str, units: Iterable[str]) -> str:
 def amount_in(text: str, unit: str) -> Decimal | str:
     """Return an amount in another unit, exactly; a text that is none of a known unit stays.
 
-    `text`, `unit`: ``1.5 GiB`` and ``B``, ``24 ms`` and ``us``, ``25GB/s`` and
-        ``B/us``.
-    Raises `InputError`: they are units of different things, or `unit` is empty.
+    Texts are such as ``1.5 GiB`` for ``B``, ``24 ms`` for ``us`` and ``25GB/s`` for ``B/us``. An
+    `InputError` says that they are units of different things, or that `unit` is empty.
     """
     match = _AMOUNT.fullmatch(text.strip())
     if match is None or match[2] in "pP":

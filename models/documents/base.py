@@ -163,8 +163,7 @@ class StrictModel(BaseModel):
     def parse(cls, data: Any, source: str | None = None) -> Self:
         """Validate a document; an `InputError` names the first offending field and its remedy.
 
-        `data`, `source`: the document as read from JSON, and the file it came from, for
-            messages.
+        The file that the document came from is named in messages.
         """
         return validated(cls, data, source)
 
@@ -173,11 +172,7 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 def validated(model: type[Document], data: Any, source: str | None) -> Document:
-    """Validate parsed JSON.
-
-    `source`: name of its file.
-    Raises `InputError`: names the file and the first wrong field.
-    """
+    """Validate parsed JSON; an `InputError` names its file and the first wrong field."""
     with _explained(model, source):
         return model.model_validate(data)
 
@@ -204,10 +199,7 @@ def field_names(model: type[BaseModel]) -> list[str]:
 def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
     """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
 
-    `word`, `names`: the unknown name, and known ones; the first 2,000 count, which take
-        0.3 s to compare.
-    `listed`: most names in a list.
-    Returns: the nearest name, else the first names.
+    The first 2,000 names count, which take 0.3 s to compare; a list has at most `listed` of them.
     """
     names = list(islice(names, 2000))
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
@@ -220,9 +212,8 @@ def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
 def error_at(location: tuple[int | str, ...], message: str) -> PydanticCustomError:
     """Return an error for a validator to raise about an item deep inside its value.
 
-    `location`, `message`: indices and fields from the value to the item, and the expected
-        value in words.
-    Returns: error that `explain` locates at the item.
+    The location has the indices and fields from the value to the item, where `explain` finds it;
+    the message says in words what is expected.
     """
     return PydanticCustomError(
         "value_at", "{message}", {"message": message, "at": location}
@@ -259,11 +250,9 @@ def leaves(data: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
 def explain(
     error: ValidationError, model: type[BaseModel], source: str | None = None
 ) -> InputError:
-    """Turn pydantic's report into one error that names a field and a remedy.
+    """Turn pydantic's report on a model into one error that names a field and a remedy.
 
-    `error`, `model`: the report, and the model that was validated.
-    `source`: file the data came from.
-    Returns: the first unknown field, else the first issue.
+    It is about the first unknown field, else about the first issue.
     """
     issues = error.errors(include_url=False)
     issue = next((i for i in issues if i["type"] == "extra_forbidden"), issues[0])

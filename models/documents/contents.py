@@ -60,10 +60,9 @@ FIELDS = {
 
 
 def describe_text(beginning: str, marks: Mapping[str, str]) -> str | None:
-    """Recognise a file by its beginning.
+    """Recognise a file by its beginning: what it looks like, and the command that reads it.
 
-    `beginning`, `marks`: the beginning of the file, and `TEXTS`, `BYTES` or both.
-    Returns: what it looks like and the command that reads it, if that is known.
+    Marks are `TEXTS`, `BYTES` or both.
     """
     for mark, kind in marks.items():
         if re.match(mark, beginning, re.IGNORECASE):
@@ -91,12 +90,7 @@ def describe_document(data: Any) -> str | None:
 def refuse_others(
     data: Any, expected: str, allowed: str, source: str | None = None
 ) -> None:
-    """Refuse a document that is known to be something else.
-
-    `data`, `expected`, `allowed`: parsed JSON, what it should be, and what
-        `describe_document` says of that.
-    `source`: its file, for the `InputError`.
-    """
+    """Refuse a document that `describe_document` knows as something else than what is allowed."""
     description = describe_document(data)
     if description not in {None, allowed}:
         raise InputError(f"expected {expected}, {description}", source=source)

@@ -23,20 +23,16 @@ _homes: dict[str, str] = {}
 
 
 def register_display(kind: Way, home: str) -> None:
-    """Register the function that makes a display.
+    """Register the function that makes a display: ``module:function``, imported when first used.
 
-    `kind`: ``html``: the text of a notebook's cell; ``gantt``: a figure; ``frame``: a
-        data frame.
-    `home`: ``module:function``, imported when it is first used.
+    An ``html`` display is the text of a notebook's cell, ``gantt`` a figure, ``frame`` a data
+    frame.
     """
     _homes[kind] = home
 
 
 def display(kind: Way, *arguments: Any, **options: Any) -> Any:
-    """Return a display of a document; None where no function is registered.
-
-    `arguments`, `options`: arguments of the function, the document first.
-    """
+    """Return a display of a document, the first argument; None where no function is registered."""
     if kind not in _homes:
         return None
     module, _, name = _homes[kind].partition(":")
@@ -56,11 +52,7 @@ Pairs = Iterator[tuple[str, Any]]
 
 
 def some_of(model: BaseModel, *names: str) -> Pairs:
-    """Yield the name and value of some fields of a model that are not None.
-
-    `model`, `names`: the model and its fields.
-    Yields: name and value.
-    """
+    """Yield the name and value of some fields of a model that are not None."""
     for name in names:
         value = getattr(model, name)
         if value is not None:

@@ -137,5 +137,5 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Return True if an interrupt is behind an error, as where a compiled module was loading."""
+    """Whether an interrupt is behind an error, as where a compiled module was loading."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))

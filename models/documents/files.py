@@ -52,8 +52,8 @@ def read_text(path: str | Path) -> str:
 def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Open an input for reading; an `InputError` says why it cannot be opened or read.
 
-    `path`: a file, or a pipe that somebody writes to, such as ``/dev/stdin`` or
-        ``<(...)``; no directory and no device.
+    It is a file, or a pipe that somebody writes to, such as ``/dev/stdin`` or ``<(...)``; no
+    directory and no device.
     """
     source = source_name(path)
     try:
@@ -101,7 +101,7 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
 
 
 def _has_writer(stream: BinaryIO, path: str | Path) -> bool:
-    """Say if a pipe has a writer, or had one that left something to read."""
+    """Whether a pipe has a writer, or had one that left something to read."""
     # Only a pipe that has had a writer says when it has none.
     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     pipe = select.poll()
@@ -175,13 +175,10 @@ def _integer(text: str) -> int | Decimal:
 
 
 def parse_json(text: str, source: str) -> Any:
-    """Parse JSON, decimals kept exactly as written.
+    """Parse JSON, decimals kept exactly as written: numbers are int or Decimal.
 
     An `InputError` says that it is no JSON (with line and column), that a field is there twice, or
     that a text has half a character.
-
-    `text`, `source`: JSON, and its name in errors.
-    Returns: dicts, lists, texts, bools, None, and numbers as int or Decimal.
     """
     try:
         data = json.loads(
@@ -221,10 +218,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all, as `write_bytes` does; ``-`` is standard output.
-
-    `path`, `text`: the file and its content, written as UTF-8.
-    """
+    """Write a file whole or not at all, as `write_bytes` does; ``-`` is standard output."""
     if str(path) == STANDARD_STREAM:
         sys.stdout.write(text)
     else:
@@ -235,10 +229,8 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file whole or not at all (temporary file, then rename).
 
     A device or a named pipe is written to as it is, and a symbolic link is followed: renaming would
-    put a file in their place. Once this returns, the file outlives a loss of power.
-
-    `path`, `data`: the file and its content; an `InputError` says why it cannot be
-        written.
+    put a file in their place. Once this returns, the file outlives a loss of power. An `InputError`
+    says why it cannot be written.
     """
     try:
         target = destination(path)

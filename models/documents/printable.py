@@ -19,11 +19,7 @@ _NOT_PLAIN = re.compile(r"[^\n -~]")
 
 
 def printable(text: str, longest: int = LONGEST_PART) -> str:
-    """Return `text` on one line, unprintable characters escaped, its middle cut out if too long.
-
-    `text`, `longest`: any text, and the most characters of the result.
-    Returns: `text` itself where there is nothing to change.
-    """
+    """Return `text` on one line, unprintable characters escaped, its middle cut out if too long."""
     text = _cut(text, longest)
     if text.isprintable():
         return text
@@ -31,11 +27,7 @@ def printable(text: str, longest: int = LONGEST_PART) -> str:
 
 
 def printable_lines(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return `text` as `printable` does, its line ends kept.
-
-    `text`, `longest`: any text, and the most characters that are kept of each line.
-    Returns: printable text and line ends.
-    """
+    """Return `text` as `printable` does, its line ends kept, each line cut by itself."""
     if text.isprintable() and len(text) <= longest:
         return text
     return "\n".join(

@@ -26,9 +26,8 @@ def resource_bounds(paths: Paths) -> list[int]:
 def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
     """Return the largest bound of busy resources and what follows, in both directions of time.
 
-    `paths`: heads and tails of the flow.
-    `params`: number of resources, those with the largest bounds first.
-    `nodes`: nodes of each tree of orders; the few of `params` by default.
+    Only the resources with the largest bounds are tried, as many as `params` says, with trees of
+    `nodes` nodes, by default the few of `params`.
     """
     values, nodes = resource_bounds(paths), nodes or params.drain_nodes
     busiest = sorted(range(len(values)), key=lambda number: -values[number])
@@ -41,10 +40,7 @@ def drain(paths: Paths, params: BoundsParams, nodes: int | None = None) -> int:
 def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[int]:
     """Yield the bounds of ever larger trees of orders; the smallest shows how fast they grow.
 
-    `paths`: heads and tails of the flow.
-    `params`: sizes of the trees.
-    `clock`: no tree is begun that would last longer, as far as the smaller one before
-        it shows.
+    No tree is begun that would outlast the clock, as far as the smaller one before it shows.
     """
     took, before = 0.0, params.drain_nodes
     for nodes in (params.drain_nodes, *params.more_nodes):
@@ -57,15 +53,11 @@ def larger_drains(paths: Paths, params: BoundsParams, clock: Clock) -> Iterator[
 
 
 def drain_bound(paths: Paths, resources: list[int], nodes: int) -> int:
-    """Return the least makespan over the orders in which resources finish micro-batches.
+    """Return the least makespan over the orders in which resources finish micro-batches, in ticks.
 
     The k micro-batches that a resource finishes first keep it busy, from their heads on. The one
-    finished k-th goes on from then, and a later position takes them all, one by one.
-
-    `paths`: heads and tails of a flow.
-    `resources`: resources to finish on.
-    `nodes`: nodes of each tree of orders.
-    Returns: lower bound on the makespan in ticks.
+    finished k-th goes on from then, and a later position takes them all, one by one. Each tree of
+    orders has `nodes` nodes.
     """
     bounds = [0]
     for resource in resources:

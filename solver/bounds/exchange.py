@@ -21,9 +21,8 @@ def exchange_bound(flow: Flow, replicas: int, *, equal: bool = True) -> int:
     memory of all replicas holds every micro-batch for as long as it takes. Whoever shares a replica
     with a long micro-batch passes it.
 
-    `flow`: all micro-batches of the step, M rows; replicas are alike.
-    `replicas`: number of replicas K.
-    `equal`: every replica takes M / K micro-batches; else any number, none included.
+    The flow has all M micro-batches of the step for K alike replicas; each takes M / K of them, or
+    any number where `equal` is false, none included.
     """
     paths = Paths(flow)
     companions = flow.num_microbatches // replicas - 1 if equal else 0
@@ -106,9 +105,7 @@ def apart_sum(head: IntArray, tail: IntArray, count: int) -> int:
 
     Sorted by head - tail, some least choice takes its heads before its tails: exchanging a head and
     a tail that are the other way round never adds to the sum. So every cut of that order is tried.
-
-    `head`, `tail`: int64[M], ticks; M >= 2 * count.
-    `count`: number of heads, and of tails.
+    There are at least 2 * count micro-batches.
     """
     order = np.argsort(head - tail, kind="stable")
     heads = _least_sums(head[order], count)

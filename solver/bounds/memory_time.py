@@ -26,10 +26,7 @@ def memory_time(paths: Paths, replicas: int = 1) -> int:
     as the longest path to the release. At no moment do the shares of the pool add up to more than
     1, nor do dual feasible functions of them (Fekete and Schepers 2001), which see that two large
     parts do not fit together. So the makespan is no less than their sum over shares times lengths.
-
-    `paths`: heads and tails of the flow.
-    `replicas`: number of replicas that share out the micro-batches, each with pools of
-        its own.
+    Replicas share out the micro-batches, each with pools of its own.
     """
     pools = range(len(paths.flow.room))
     return max((_time_of(paths, pool, replicas) for pool in pools), default=0)
@@ -40,9 +37,7 @@ def memory_time_of_lanes(
 ) -> int:
     """Return the same bound for alike micro-batches, which hold parts of a pool in lanes.
 
-    `implied`: the problem, n ops.
-    `heads`, `tails`: int64[n], earliest starts, and least times from starts to the end,
-        in ticks.
+    Tails are the least times from starts to the end.
     """
     behind = tails - implied.problem.duration
     bounds = (_time_of_lanes(implied, order, heads, behind) for order in implied.pools)

@@ -190,7 +190,7 @@ def _local_nests(implied: ImpliedOrder) -> Iterator[tuple[Lane, list[Lane], Frac
 
 
 def _is_local(implied: ImpliedOrder, nest: list[Lane]) -> bool:
-    """Return true if all lanes have one release, or two in a fixed order, on one resource.
+    """Whether all lanes have one release, or two in a fixed order, on one resource.
 
     No column may belong to two lanes, as its work would then count twice.
     """

@@ -31,14 +31,11 @@ def largest(reasons: Iterable[Reason]) -> Reason:
 
 
 def preemptive_bound(heads: IntArray, durations: IntArray, tails: IntArray) -> int:
-    """Return the least end of one resource when ops may be interrupted.
+    """Return the least end of one resource when ops may be interrupted, 0 for no ops.
 
     Jackson's preemptive rule: always run the available op with the longest tail. Exact for the
     relaxation (Carlier and Pinson 1989); found in O(n log n) as the largest bound of a set of ops.
-
-    `heads`, `durations`, `tails`: int64[n], earliest start, duration, and least time
-        from the end of each op to the end of the schedule.
-    Returns: lower bound on the end of the schedule in ticks, 0 for no ops.
+    A tail runs from the end of its op to the end of the schedule.
     """
     order = np.argsort(-tails, kind="stable")
     leaf = np.argsort(np.argsort(heads[order], kind="stable"), kind="stable")
@@ -57,17 +54,13 @@ def return_bound(
     """Return a lower bound on the end of one resource whose ops acquire from one pool.
 
     By a moment c, no more acquires can have started than fit beside the releases possible by then,
-    and no other op with a head >= c has started. The rest of the work follows c, and then the
-    least tail; the bound is the largest over all sets of ops with a tail of at least t. The first
-    moment is that of the first return: the earliest possible start of an op that does not acquire.
-    Any selection of moments gives a valid bound.
+    and no other op with a head >= c has started. The rest of the work follows c, and then the least
+    tail; the bound is the largest over all sets of ops with a tail of at least t. The first moment
+    is that of the first return: the earliest possible start of an op that does not acquire. Any
+    selection of moments gives a valid bound.
 
-    `ops`: int64[k], ops of positive length on the resource.
-    `heads`, `tails`: int64[n], earliest starts, and least times from each end to the
-        end of the schedule.
-    `moments`: number of moments to try.
-    Returns: lower bound on the end of the schedule in ticks, 0 where all or no ops
-        acquire.
+    All ops take time; tails run from their ends to the end of the schedule. The bound is 0 where
+    all or no ops acquire.
     """
     ops = ops[np.argsort(-tails[ops], kind="stable")]
     takes = np.zeros(problem.num_ops, dtype=np.bool_)

@@ -39,11 +39,8 @@ def passing(
     then costs at least the least of its three terms, whatever the schedule. This is the bound of a
     flow shop by one of its jobs, with heads and tails.
 
-    `paths`: heads and tails of a flow.
-    `companions`: micro-batches that pass together with any one; by default all others of
-        the flow.
-    `params`: ends that are tried.
-    Returns: ticks; 0 where no two positions in a row occupy resources.
+    As many micro-batches as `companions` says pass together with any one, by default all others of
+    the flow. The bound is 0 where no two positions in a row occupy resources.
     """
     chain = _chain(paths)
     if len(chain) < 2:

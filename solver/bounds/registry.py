@@ -246,9 +246,8 @@ def costly_bounds(
 ) -> Iterator[Bound]:
     """Yield better bounds by costly rules, while the gap is open and the clock not over.
 
-    `relaxations`: those of the problem; each rule takes a share of the time that is left.
-    `lower`, `upper`: best bound and best value that are known, in ticks.
-    Yields: each larger than all before.
+    Each is larger than `lower` and all before, in ticks; each rule takes a share of the time that
+    is left.
     """
     if (paths := relaxations.paths) is None:
         return
@@ -270,14 +269,10 @@ def lower_bounds(
 ) -> list[Bound]:
     """Return the bounds of a problem that take little time, strongest first.
 
-    `implied`: the problem with its implied order.
-    `clock`: once it is over, only cheap rules are still begun, and others keep what
-        they have found.
-    `enough`: ticks; no rule is begun once one has proved as much.
-    Returns: all of them valid, however little time there was; ties keep the simpler
-        rule first.
-    Raises `MemoryInfeasible`: no schedule keeps the capacity of a pool; not found out
-        where simpler rules prove enough.
+    Once the clock is over, only cheap rules are still begun, and others keep what they have found:
+    all bounds are valid, however little time there was. No rule is begun once one has proved enough
+    ticks. Ties keep the simpler rule first. A `MemoryInfeasible` says that no schedule keeps the
+    capacity of a pool, unless simpler rules prove enough.
     """
     if enough == math.inf:
         _ = implied.full
@@ -292,9 +287,8 @@ def lower_bounds(
 def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
     """Return the bounds of a flow that take little time, strongest first.
 
-    `flow`: micro-batches that may pass in any order.
-    `clock`: once it is over, no further rule is begun; the first one always is.
-    Returns: valid for every schedule.
+    They hold for every order of micro-batches. Once the clock is over no further rule is begun; the
+    first one always is.
     """
     paths, bounds = Paths(flow), list[Bound]()
     for rule in BOUNDS:
@@ -308,8 +302,8 @@ def flow_bounds(flow: Flow, clock: Clock | None = None) -> list[Bound]:
 def assignment_bounds(flow: Flow, replicas: int, *, equal: bool) -> list[Bound]:
     """Return the bounds on the slowest replica over all assignments, strongest first.
 
-    `flow`: all micro-batches of the step; replicas are alike.
-    `equal`: every replica takes as many micro-batches; else any number, none included.
+    The flow has all micro-batches of the step for alike replicas; all take as many, or any number
+    where `equal` is false, none included.
     """
     return strongest_first(
         Bound(rule.name, rule.assignments(flow, replicas, equal))
@@ -336,9 +330,8 @@ def bottleneck(
 ) -> Bottleneck | None:
     """Return the rule and the resource of the strongest analytic bound, in words.
 
-    `bounds`: its bounds in ticks, strongest first; those of searches are passed over.
-    `best`: the best bound that is known, of these or of a search.
-    Returns: in the unit of results; None where no bound is above 0.
+    Bounds are in ticks, strongest first; those of searches are passed over. The best one may be of
+    a search. There is no bottleneck where no bound is above 0.
     """
     analytic = [bound for bound in bounds if bound.name in RULES]
     strongest = next((bound for bound in analytic if bound.value > 0), None)

@@ -156,11 +156,10 @@ class Relaxations:
         return busy_ops(self.problem)
 
     def one_machine(self, heads: IntArray, tails: IntArray) -> Reason:
-        """Return the largest preemptive bound of a resource.
+        """Return the largest preemptive bound of a resource on the makespan.
 
-        `heads`, `tails`: int64[n], earliest starts, and least times from starts to the
-            end; arrays of this object, by whose identities bounds are kept.
-        Returns: lower bound on the makespan in ticks.
+        Tails run from starts to the end. Heads and tails are arrays of this object, by whose
+        identities bounds are kept.
         """
         key = id(heads), id(tails)
         if key not in self._one_machine:
@@ -176,11 +175,9 @@ class Relaxations:
         return self._one_machine[key]
 
     def with_returns(self, heads: IntArray, moments: int) -> Reason:
-        """Return the largest preemptive or first-return bound of a resource.
+        """Return the largest preemptive or first-return bound of a resource on the makespan.
 
-        `heads`: int64[n], earliest starts in ticks, an array of this object.
-        `moments`: moments at which returns are counted.
-        Returns: lower bound on the makespan in ticks.
+        Heads are an array of this object; returns are counted at so many moments.
         """
         tails = self.full.tails - self.problem.duration
         returns = (
@@ -197,19 +194,12 @@ class Relaxations:
 
 
 def start_heads(problem: Problem, graph: Dag) -> IntArray:
-    """Return the earliest start of every op.
-
-    `problem`: n ops with release times and pinned starts.
-    Returns: int64[n].
-    """
+    """Return the earliest start of every op, by release times and pinned starts too."""
     return graph.heads(np.maximum(problem.release, problem.pinned))
 
 
 def end_tails(problem: Problem, graph: Dag) -> IntArray:
-    """Return the least time from the start of every op to the end of the last op after it.
-
-    Returns: int64[n], ticks, the op's own duration included.
-    """
+    """Return the least time from the start of every op to the end of the last op after it."""
     return graph.tails(problem.duration)
 
 

@@ -33,10 +33,7 @@ def busy_ops(problem: Problem) -> list[IntArray]:
 
 
 def in_time(items: Iterable[T], clock: Clock) -> Iterator[T]:
-    """Yield the first item, and the others until a clock is over.
-
-    `clock`: asked before each item but the first.
-    """
+    """Yield the first item, and the others until a clock is over."""
     for number, item in enumerate(items):
         if number and clock.is_over:
             return
@@ -140,12 +137,8 @@ class Spans:
         """Return the largest bound of a device with raised heads.
 
         Only the few devices with the largest plain bounds are tried; of equals the outer ones,
-        where round trips are longest and shortest.
-
-        `pools`: pools for the first-return bound.
-        `strengthen`: maps heads relative to a device, int64[n] in ticks, to valid heads
-            that are no lower.
-        Returns: lower bound on the device span in ticks, and the device.
+        where round trips are longest and shortest. `strengthen` maps heads relative to a device to
+        valid heads that are no lower; the pools are for the first-return bound.
         """
         best, near = Reason(0), self._pools_near(pools)
         last, params = len(self.resources) - 1, self._params
@@ -240,9 +233,7 @@ class Spans:
     def end_after(self, device: int, heads: IntArray) -> Reason:
         """Return a lower bound on the last end of a device, by the work of any resource before it.
 
-        `heads`: int64[n], heads in ticks, about `NEVER` for ops that have none; 0 or
-            later on devices.
-        Returns: ticks, and the resource.
+        Heads are about `NEVER` for ops that have none, and 0 or later on devices.
         """
         around = self.around(device)._replace(head=heads)
         return largest(

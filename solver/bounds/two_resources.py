@@ -32,20 +32,16 @@ def two_resources(
     """Return a lower bound by the resources where micro-batches begin and turn round.
 
     The ops of these two run one at a time, and their memory is what it is; between them each
-    micro-batch takes at least the longest path through all others, but waits for none. That has
-    far fewer orders than the flow, so that its states (`flow/states.py`) are searched; an
-    optimum of it, or the least bound of the states that were left out, is a bound on the flow.
-    Time runs backwards, which takes fewer states where memory is little.
+    micro-batch takes at least the longest path through all others, but waits for none. That has far
+    fewer orders than the flow, so that its states (`flow/states.py`) are searched; an optimum of
+    it, or the least bound of the states that were left out, is a bound on the flow. Time runs
+    backwards, which takes fewer states where memory is little.
 
-    `paths`: heads and tails of a flow.
-    `upper`: a makespan that is known, in ticks; the bound is at most this.
-    `clock`: asked from time to time.
-    `max_placed`: ops that may be placed: no round begins that is expected to place
-        more.
-    `lower`: a lower bound that is known, in ticks. What follows a resource that is left
-        out may raise it above every schedule of the two: then it is what is returned.
-    Returns: Ticks. 0 where there are no two such resources, where the ops of a
-        micro-batch on them are not one after the other, and where they have no states.
+    The bound is at most `upper`, a makespan that is known. What follows a resource that is left out
+    may raise the known bound `lower` above every schedule of the two: then it is what is returned.
+    No round begins that is expected to place more than `max_placed` ops. The bound is 0 where there
+    are no two such resources, where the ops of a micro-batch on them are not one after the other,
+    and where they have no states.
     """
     resources = end_resources(paths)
     reduced = None if resources is None else reduced_to(paths.reversed, resources)
@@ -81,8 +77,7 @@ def end_resources(paths: Paths) -> tuple[int, int] | None:
 def reduced_to(paths: Paths, resources: tuple[int, ...]) -> Reduced | None:
     """Return a flow with the ops of some resources alone, without pools that others use.
 
-    `paths`: heads, tails and gaps of a flow.
-    Returns: none where the ops of a micro-batch on them are not one after the other.
+    There is none where the ops of a micro-batch on them are not one after the other.
     """
     flow = paths.flow
     kept = np.flatnonzero(np.isin(flow.resource, resources))

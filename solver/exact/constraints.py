@@ -43,7 +43,7 @@ class Constraints:
     def add_all(self) -> Iterator[None]:
         """Add every rule, then the redundant ones: a new one is a module and one more line here.
 
-        Yields: between parts that take some milliseconds.
+        Parts of some milliseconds end with a yield.
         """
         yield from self._pins()
         yield from self._precedences()

@@ -81,10 +81,8 @@ class Machines:
 
         The longest path between two ops through left-out ones becomes a lag, that to the first and
         from the last op one from the beginning and to the end. Pools of other resources are left
-        out: every schedule of the whole is one of the part.
-
-        Raises `TooManyWaysError`: there are more than `ModelParams.device_paths` paths
-            from left-out ops.
+        out: every schedule of the whole is one of the part. A `TooManyWaysError` says that there
+        are more than `ModelParams.device_paths` paths from left-out ops.
         """
         kept = np.zeros(self.problem.num_ops, dtype=np.bool_)
         for resource in resources:

@@ -252,10 +252,8 @@ def solve_exactly(
     accepts it. Otherwise the remaining time goes to amounts rounded up, whose schedules are all
     valid.
 
-    `board`: gives the first incumbent and bound, and is told of better ones.
-    `company`: other searches of the problem.
-    `params`: budgets of the questions.
-    Returns: a valid schedule, if any, and a bound of the problem itself, in ticks.
+    The board gives the first incumbent and bound, and is told of better ones. The answer has a
+    valid schedule, if any, and a bound of the problem itself, in ticks.
     """
     began = time.monotonic()
     incumbent, lower = board.schedule, board.bound.value

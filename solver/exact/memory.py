@@ -36,11 +36,9 @@ def integer_demands(
 ) -> Demands:
     """Scale the amounts of `holds` into small integers, exactly where that is possible.
 
-    `limit`: largest amount that may be in use, allowed excess included.
-    `rounding`: where no small exact scale is found: up keeps every schedule within the
-        limit, down keeps every allowed schedule.
-    `horizon`: latest end in ticks: the shorter it is, the finer the integers may be.
-    Returns: one integer per hold, in the order of `holds`, and the capacity.
+    Where no small exact scale is found, rounding up keeps every schedule within the limit, which
+    includes the allowed excess; rounding down keeps every allowed schedule. The shorter the
+    horizon, the finer the integers may be.
     """
     largest = _largest_capacity(len(holds.amount), horizon)
     available = limit - holds.base
@@ -136,11 +134,9 @@ class OrderLiterals:
         self._latest = variables.windows.latest.tolist()
 
     def before(self, first: int, second: int) -> cp_model.LiteralT:
-        """Return the literal for an op ending before another one starts.
+        """Return the literal for an op ending before another one of its resource starts.
 
-        `first`, `second`: ops of one resource that take time; an op is not before
-            itself.
-        Returns: the same one for both questions of a pair.
+        Both take time. The literal is the same one for both questions of a pair.
         """
         fixed = self.known(first, second)
         if fixed is not None:
@@ -149,7 +145,7 @@ class OrderLiterals:
         return literal if first < second else ~literal
 
     def known(self, first: int, second: int) -> bool | None:
-        """Return true if an op must end before another one starts, None where that is open."""
+        """Whether an op must end before another one starts, None where that is open."""
         if first == second or self._is_known(second, first):
             return False
         return True if self._is_known(first, second) else None
@@ -169,7 +165,7 @@ class OrderLiterals:
         return len(pairs)
 
     def shares_resource(self, holds: Holds) -> bool:
-        """Return true if all ops of a pool's holds take time and run one at a time."""
+        """Whether all ops of a pool's holds take time and run one at a time."""
         problem, ops = (
             self._problem,
             np.unique(np.concatenate((holds.acquire, holds.release))),
@@ -192,10 +188,7 @@ class OrderLiterals:
         """Keep the capacity at the start of every acquiring op, where alone use can rise.
 
         A hold is in use there if its acquiring op came first or is the op itself, and its releasing
-        op comes later.
-
-        `holds`, `demands`: holds of a pool whose ops share a resource, and their
-            demands.
+        op comes later. All ops of the pool share a resource.
         """
         acquires, releases = holds.acquire.tolist(), holds.release.tolist()
         rows = list(zip(acquires, releases, demands.demand, strict=True))

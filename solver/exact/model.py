@@ -69,13 +69,11 @@ class CpsatModel:
     def build(
         cls, implied: ImpliedOrder, question: Question, clock: Clock
     ) -> Self | None:
-        """Build the model of a problem.
+        """Build the model of a problem; None where some op has no possible start.
 
-        `question`: its known schedule is in index order.
-        `clock`: asked between parts of the rules.
-        Returns: none where some op has no possible start.
-        Raises `OutOfTimeError`: the clock is over; `MemoryInfeasible`: a pool's
-            capacity cannot be kept.
+        The known schedule of the question is in index order. An `OutOfTimeError` says that the
+        clock, which is asked between parts of the rules, is over; a `MemoryInfeasible` that the
+        capacity of a pool cannot be kept.
         """
         _ask(clock)
         hint, upper = question.known, question.upper
@@ -123,8 +121,6 @@ def index_ordered(implied: ImpliedOrder, schedule: Schedule) -> Schedule:
     """Relabel alike micro-batches so that starts ascend within each column of a family.
 
     That keeps every rule and the objective, see `ppsolve.solver.structure.implied`.
-
-    `implied`, `schedule`: the problem with its families, and a valid schedule of it.
     """
     start = schedule.start.copy()
     for family in implied.problem.families:

@@ -30,9 +30,8 @@ def configured(
 ) -> cp_model.CpSolver:
     """Return a solver with the limits of a search and the parameters that suit its model.
 
-    `limits`: limits and kind of the search.
-    `spent`: wall seconds of the limit that were used before.
-    `traits`: what the model is like; by default nothing special.
+    `spent` wall seconds of the limit were used before. Without `traits` the model has nothing
+    special.
     """
     traits = traits or ModelTraits()
     solver = cp_model.CpSolver()

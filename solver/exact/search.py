@@ -66,8 +66,7 @@ class SharedIncumbent:
     def note_solution(self, starts: list[int], value: int) -> None:
         """Take a solution of CP-SAT, and propose it where it is the best one.
 
-        `starts`: values of the model's variables, the starts first, in ticks.
-        `value`: its objective, in ticks.
+        `starts` has the values of all variables of the model, the starts first.
         """
         with self._lock:
             if self._is_closed:
@@ -196,21 +195,16 @@ class SolverRun:
 
     @property
     def status(self) -> int | None:
-        """CP-SAT's status, None while it is at work.
-
-        Raises `Exception`: whatever CP-SAT or a callback raised on the thread.
-        """
+        """CP-SAT's status, None while it is at work; raises what CP-SAT or a callback raised."""
         if self._error is not None:
             raise self._error
         return self._status
 
 
 def await_abandoned(code: int = 1, patience: float = WAIT.exit) -> None:
-    """Wait for abandoned runs; end the process where one outlives the patience.
+    """Wait for abandoned runs; end the process where one outlives the patience, with an exit code.
 
     A thread of CP-SAT that comes back to an interpreter which is shutting down aborts the process.
-
-    `code`: exit code of the process if it ends here.
     """
     deadline = time.monotonic() + patience
     ended = [run.stop(max(0.0, deadline - time.monotonic())) for run in _ABANDONED]
@@ -310,11 +304,7 @@ class CpsatSearch:
 def stop_reason(
     solver: cp_model.CpSolver, status: int, limits: SearchLimits, interrupted: bool
 ) -> StopReason:
-    """Return why CP-SAT ended: a proof, or the limit that was reached.
-
-    `solver`, `status`, `limits`: the solver after its run, its status, and the limits
-        of the run.
-    """
+    """Return why CP-SAT ended: a proof, or the limit that was reached."""
     if status == cp_model.INFEASIBLE:
         return StopReason.INFEASIBLE
     if status == cp_model.OPTIMAL:
@@ -341,13 +331,12 @@ def solve(
 ) -> ExactAnswer:
     """Minimise the problem's objective with CP-SAT.
 
-    `question`: bounds, known schedule and form of the model.
-    `board`: a board of this problem. Schedules that are surely valid are proposed,
-        bounds are raised where `upper` is None. A better incumbent ends the search at
-        the bound or within the gap.
-    Returns: its schedule is None where the time did not suffice to build the model.
-        Check the schedule before it is used.
-    Raises `MemoryInfeasible`: a pool's capacity cannot be kept.
+    Schedules that are surely valid are proposed to the board, and its bound is raised where the
+    question has no `upper`. A better incumbent of the board ends the search at the bound or within
+    the gap.
+
+    The answer has no schedule where the time did not suffice to build the model. Check its schedule
+    before it is used. A `MemoryInfeasible` says that the capacity of a pool cannot be kept.
     """
     clock, lower = limits.start(), question.lower
     schedule = (
@@ -397,10 +386,9 @@ class QuestionSearch:
     def answer(
         self, implied: ImpliedOrder, question: Question, units: float, **fields: Any
     ) -> ExactAnswer:
-        """Return the answer to a question about a part, or the whole.
+        """Return the answer to a question about a part, or the whole, in deterministic time.
 
-        `units`: deterministic time for it.
-        `fields`: other fields of `SearchLimits`.
+        `fields` are others of `SearchLimits`.
         """
         limit = self.limits.deterministic
         limits = replace(

@@ -100,11 +100,8 @@ class FixedOrderGraph:
         """Return the ops between two places of a sequence of starts as a problem.
 
         Ops before stay where they are and give release times; those behind keep their orders and
-        give tails.
-
-        `first`, `last`: places of the first op and behind the last one.
-        `slant`: of the sequence: -1, 0 or 1.
-        Returns: its problem has one op more: the end of the whole schedule.
+        give tails. The window runs from `first` to before `last` in the sequence of a slant, -1, 0
+        or 1. Its problem has one op more: the end of the whole schedule.
         """
         zone, sequence = (
             np.zeros(self.problem.num_ops, dtype=np.int64),
@@ -230,9 +227,7 @@ def _least_hop(
 def kept_fields(problem: Problem, ops: IntArray, extra: int) -> dict[str, Any]:
     """Return the fields of the problem of some ops that precedences and memory do not change.
 
-    `problem`: n ops without given starts.
-    `ops`: int64[k].
-    `extra`: ops without resources that follow them.
+    As many ops without resources as `extra` says follow them.
     """
     columns, none = columns_of(problem, ops), np.full(extra, FREE)
     pointer = columns["resource_ptr"]
@@ -284,8 +279,7 @@ class PoolLevel:
     def within(self, number: IntArray, zone: IntArray) -> Pool | None:
         """Return the pool with what the ops before a window leave in use; None if all fits anyhow.
 
-        `number`, `zone`: int64[n], number of each op in the window, and its place as
-            of `Subproblem`.
+        `number` has the number of each op in the window, `zone` its place as of `Subproblem`.
         """
         pool, amounts = self.pool, self.whole
         acquired, released = zone[pool.acquire_op], zone[pool.release_op]
@@ -321,11 +315,8 @@ def hold_full(window: Subproblem, goal: int) -> Held | None:
 
     A device is full if its work here leaves it no path as short as the goal: it may be left as late
     as now, others have to be left sooner. Once each path is shortened in some window, the schedule
-    is.
-
-    `goal`: ticks below which paths from other devices need not fall, less than the
-        known value.
-    Returns: none where no device is full, or no path from another one exceeds the goal.
+    is. There is none where no device is full, or where no path from another one exceeds the goal,
+    which is below the known value.
     """
     problem, count = window.problem, len(window.ops)
     paths = window.known.end[:count] + window.tail

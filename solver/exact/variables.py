@@ -53,11 +53,7 @@ class Variables:
         return self._intervals[op]
 
     def hold(self, holds: Holds, index: int) -> cp_model.IntervalVar:
-        """Return the interval of one hold, from the start of an op to the end of another.
-
-        `index`: number of the hold.
-        Returns: a new interval of variable size.
-        """
+        """Return a new interval of one hold, from the start of an op to the end of another."""
         first, last = int(holds.acquire[index]), int(holds.release[index])
         horizon = self.windows.horizon
         start = 0 if first == ALWAYS else self.start[first]
@@ -69,7 +65,7 @@ class Variables:
     def order(self, first: int, second: int) -> cp_model.IntVar:
         """Return the literal for the first of two ops running before the second, not after it.
 
-        `first`, `second`: ops of one resource, the smaller number first.
+        Both share a resource; the smaller number comes first.
         """
         if (first, second) not in self.orders:
             literal = self.model.new_bool_var("")
@@ -111,7 +107,7 @@ class Variables:
 def add_objective(variables: Variables, implied: ImpliedOrder) -> None:
     """Tie the objective variable to the starts and minimise it.
 
-    `implied`: leaves few ops that can be first or last.
+    The implied order leaves few ops that can be first or last.
     """
     match implied.problem.objective:
         case Objective.DEVICE_SPAN:

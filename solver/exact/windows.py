@@ -46,11 +46,9 @@ def _clipped(allowed: IntArray, low: int, high: int) -> list[int]:
 
 
 def start_windows(implied: ImpliedOrder, upper: int | None) -> Windows:
-    """Return start windows from heads, tails and the best known objective.
+    """Return start windows from heads, tails and the best known objective, if there is one.
 
-    `implied`: the problem with its implied order.
-    `upper`: objective of the best known schedule in ticks, None where there is none.
-    Returns: they keep an optimal schedule, and every one as good as `upper`.
+    They keep an optimal schedule, and every one as good as `upper`.
     """
     problem = implied.problem
     heads = Relaxations(implied).strong_heads

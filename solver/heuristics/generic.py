@@ -51,7 +51,7 @@ def list_backward_first(problem: Problem) -> Schedule:
 def list_serial(problem: Problem) -> Schedule:
     """Place ops one by one, longest tail first; weight gradients go into the gaps of the others.
 
-    Raises `NotApplicableError`: the problem has too many ops.
+    A `NotApplicableError` says that the problem has too many ops.
     """
     limit = 50_000  # takes 1 to 2 s; time may grow with the square of the ops
     if problem.num_ops > limit:

@@ -64,10 +64,8 @@ class Justifier:
         """Return the best schedule of several passes to the right and to the left.
 
         With device spans no device ends later than its first start, or starts earlier than its last
-        end, allows by the best span so far.
-
-        `schedule`, `rounds`: a feasible schedule, and the number of pairs of passes.
-        Returns: within the capacities, no worse than `schedule`.
+        end, allows by the best span so far. The schedule stays within the capacities, and is no
+        worse than the feasible one before.
         """
         return self._justified(schedule, np.zeros(0, dtype=np.int64), rounds)
 
@@ -75,9 +73,7 @@ class Justifier:
         """Delay a few ops by one mean duration on average, place all others again, and improve.
 
         This is the perturbation of an iterated local search; the ops are the same ones in every
-        run.
-
-        Returns: within the capacities, maybe a worse one.
+        run. The schedule stays within the capacities, but may be worse.
         """
         count, mean = self.problem.num_ops, float(self.problem.duration.mean())
         floor = np.zeros(count, dtype=np.int64)

@@ -136,12 +136,8 @@ class Lanes:
 
         They alone do not keep the capacity, as amounts that are held until later releases count
         too. All precedences here point from earlier to later micro-batches: they close no cycle.
-
-        `limits`: int64[lanes], micro-batches in flight, at least 1 each.
-        `wait_for_last`: a micro-batch counts until its last release instead of its
-            first.
-        Returns: from the release of micro-batch i to the acquire of micro-batch i +
-            limit; lags are 0.
+        They run without lags from the release of micro-batch i, the first or the last one, to the
+        acquire of micro-batch i + limit of the lane, which is at least 1.
         """
         pairs = []
         for lane, limit in zip(self.each, limits.tolist(), strict=True):
@@ -152,13 +148,9 @@ class Lanes:
     def edges_before_burst(self, limits: IntArray, burst: Burst) -> Edges:
         """Return the precedences that keep lanes within `burst` until its micro-batches begin.
 
-        The first micro-batches fill the lanes up to their limits, and those of the burst may do so
-        again.
-
-        `limits`: int64[lanes], micro-batches in flight at the beginning and at the end,
-            at least 1 each.
-        Returns: from first releases to acquires, and from last releases to first ones;
-            lags are 0.
+        The first micro-batches fill the lanes up to their limits, at least 1 each, and those of the
+        burst may do so again. Edges run without lags from first releases to acquires, and from last
+        releases to first ones.
         """
         pairs = []
         for lane, limit, steady in zip(

@@ -51,12 +51,9 @@ def ranked(*keys: IntArray) -> IntArray:
 def tails(problem: Problem, *edges: Edges, with_index_order: bool = True) -> IntArray:
     """Return the least time from each op's start to the end of the last op that depends on it.
 
-    An op before a pinned one has a tail that grows the earlier the pin.
-
-    `edges`: further precedences. Without any, tails are found once per problem: nobody
-        writes to them.
-    `with_index_order`: count index order of alike micro-batches too.
-    Returns: int64[n], ticks; a cycle is a `DeadlockError`.
+    An op before a pinned one has a tail that grows the earlier the pin. Index order of alike
+    micro-batches counts too, unless told otherwise. Without further edges, tails are found once per
+    problem: nobody writes to them. A cycle is a `DeadlockError`.
     """
     if edges:
         order = [index_order(problem)] if with_index_order else []
@@ -113,12 +110,9 @@ def kind_class(problem: Problem) -> IntArray:
 def favoured_backwards(
     problem: Problem, tail: IntArray, favour: float, noise: NDArray[np.float64]
 ) -> IntArray:
-    """Rank by longest tail, with forwards set back and noise added.
+    """Rank by longest tail, with forwards set back by `favour` ticks and noise added to each tail.
 
-    `problem`, `tail`: n ops, and their tails, see `tails`.
-    `favour`: ticks taken off the tails of forwards.
-    `noise`: float64[n], ticks added to each op's tail.
-    Returns: int64[n], ranks, all different; the lowest goes first.
+    Ranks are all different; the lowest goes first.
     """
     key = tail - favour * problem.kind_mask("F") + noise
     return ranked(-np.rint(key).astype(np.int64))
@@ -155,14 +149,12 @@ def generate_parallel(
     """Build a schedule by parallel schedule generation (Kolisch 1996): walk through time.
 
     At every moment, every idle resource starts the waiting op of the lowest rank that can start:
-    all its resources are idle, its memory is free, and it ends before the next pinned op.
+    all its resources are idle, its memory is free, and it ends before the next pinned op. Ops wait
+    for memory unless capacities are ignored. A pin that cannot be kept is overrun, which the
+    checker reports.
 
-    `problem`, `rule`: n ops, and their priorities.
-    `edges`: further precedences, e.g. index order of alike micro-batches.
-    `with_memory`: ops wait for memory; otherwise capacities are ignored.
-    Returns: a pin that cannot be kept is overrun, which the checker reports.
-    Raises `MemoryDeadlockError`: every op that is left waits for memory that is never
-        released; `DeadlockError`: the precedences have a cycle.
+    A `MemoryDeadlockError` says that every op that is left waits for memory that is never released;
+    a `DeadlockError` that the precedences, further `edges` included, have a cycle.
     """
     graph = graph_of(problem, *edges)
     memory = memory_of(problem) if with_memory else no_memory(problem)
@@ -209,12 +201,9 @@ def generate_serial(problem: Problem, rank: IntArray, *edges: Edges) -> Schedule
 
     Of the ops whose predecessors are placed, the one of the lowest rank goes to the earliest moment
     at which its resources are free for its whole duration and its memory from then on, inside its
-    windows; an op whose windows are all over goes where its resources are free.
-
-    `rank`: int64[n], priorities, all different; lowest first.
-    Returns: pinned ops start at their pins.
-    Raises `MemoryDeadlockError`: all ops that are left wait for memory that is never
-        released.
+    windows; an op whose windows are all over goes where its resources are free. Pinned ops start at
+    their pins. A `MemoryDeadlockError` says that all ops that are left wait for memory that is
+    never released.
     """
     use, memory = resource_use_of(problem), memory_of(problem)
     graph = graph_of(problem, *edges)

@@ -28,8 +28,7 @@ ORDERS = "order-search"
 def obstacle(problem: Problem, budget: OrderSearchBudget | None = None) -> str | None:
     """Return in words why the orders of a problem are not searched, None where they are.
 
-    `budget`: says from how many ops on a step takes too long.
-    Returns: what the problem lacks.
+    The budget says from how many ops on a step takes too long.
     """
     most_ops = (budget or OrderSearchBudget()).most_ops
     if problem.num_ops > most_ops:
@@ -62,13 +61,9 @@ def order_search(
     same positions trade places as a whole. Each round is twice as long as the one before and begins
     from the best schedule.
 
-    `schedule`: a feasible schedule to improve, of a problem without an `obstacle`.
-    `effort`: clock, board and budgets. Better schedules are proposed to the board, and
-        the search ends at its bound.
-    `steps`: number of steps. Without a limited clock the schedule is the same on every
-        machine.
-    `seed`: first random number, from 1 to 2**31 - 2.
-    Returns: no longer than `schedule`.
+    The schedule to improve is feasible, of a problem without an `obstacle`; better ones are
+    proposed to the board, at whose bound the search ends. With a number of steps and without a
+    limited clock the schedule is the same on every machine. Seeds are 1 to 2**31 - 2.
     """
     effort = effort or Effort()
     clock, budget = effort.clock, effort.params.orders
@@ -176,11 +171,10 @@ def order_state(
     edges: list[Edges],
     traders: tuple[IntArray, IntArray, IntArray, int],
 ) -> OrderState:
-    """Return the state of orders that kernels read.
+    """Return the state of orders that kernels read, of a problem without an `obstacle`.
 
-    `problem`: a problem without an `obstacle`.
-    `traders`: row and column of each op, ops of all rows, and columns, where rows may
-        trade places.
+    Traders are the row and column of each op, the ops of all rows, and the number of columns, where
+    rows may trade places.
     """
     memory, ops = memory_of(problem), np.arange(problem.num_ops)
     before, after, lag = joined(problem, *edges)

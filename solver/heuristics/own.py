@@ -37,12 +37,9 @@ OwnFunction = Callable[..., Any]
 
 
 def own_heuristic(name: str, load: Callable[[], OwnFunction]) -> Heuristic:
-    """Return the heuristic that a user's function is.
+    """Return the heuristic that a user's function is, for instances scheduled as one problem.
 
-    `name`: its name in reports.
-    `load`: returns the function; an `InputError` from it is the reason why the
-        heuristic failed.
-    Returns: applies to every instance that is scheduled as one problem.
+    An `InputError` from `load` is the reason why the heuristic failed.
     """
     return Heuristic(
         name,
@@ -67,9 +64,8 @@ def arguments_of(function: OwnFunction) -> tuple[str, ...]:
     """Return the arguments of a function in order: ``instance``, ``problem`` or both.
 
     The annotation of a parameter decides, where it names a problem or an instance; else its name.
-    Parameters with a default are left alone.
-
-    Raises `InputError`: it takes neither, or something else besides.
+    Parameters with a default are left alone. An `InputError` says that it takes neither, or
+    something else besides.
     """
     try:
         parameters = list(signature(function).parameters.values())
@@ -239,12 +235,9 @@ def _view(value: Any) -> Any:
 
 
 def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArray]:
-    """Return orders of ops as numbers.
+    """Return orders of ops, by number or by name, as numbers.
 
-    `problem`: the problem of the ops.
-    `orders`: ops by number or by name.
-    Raises `InputError`: an op that the problem does not have, or one that is there
-        twice.
+    An `InputError` names an op that the problem does not have, or one that is there twice.
     """
     every = range(problem.num_ops)
     numbers = dict(zip(problem.op_names(every), every, strict=True))
@@ -288,10 +281,8 @@ def load_function(spec: str) -> Callable[..., Any]:
     """Return the function of a spec: ``package.module:function`` or ``path/to/file.py:function``.
 
     The folder of the file, or the current one for a module, is put at the end of ``sys.path``, so
-    that it finds its neighbours and hides nothing that is installed.
-
-    Raises `InputError`: there is no such module or function, or its module cannot be
-        imported; says why.
+    that it finds its neighbours and hides nothing that is installed. An `InputError` says that
+    there is no such module or function, or why its module cannot be imported.
     """
     home, _, name = spec.rpartition(":")
     if not home or not name:

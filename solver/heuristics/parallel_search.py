@@ -87,8 +87,8 @@ class ParallelSearch:
 def order_turns(initial: Schedule, board: Board, params: HeuristicParams) -> Turns:
     """Return the search over orders in turns, each with other random numbers.
 
-    `initial`: a schedule of a problem without an obstacle to this search.
-    `board`: each turn goes on from its schedule.
+    It begins with a schedule of a problem without an obstacle to it; each turn goes on from the
+    schedule of the board.
     """
     seeds = count(2)
 
@@ -103,10 +103,7 @@ def order_turns(initial: Schedule, board: Board, params: HeuristicParams) -> Tur
 
 
 def sweep_turns(problem: Problem, board: Board, params: HeuristicParams) -> Turns:
-    """Return the sweep in turns, each from where the last one ended.
-
-    `problem`, `board`: the problem and a board of it.
-    """
+    """Return the sweep in turns, each from where the last one ended."""
     sweep: Sweep | None = None
 
     def search(clock: Clock) -> None:

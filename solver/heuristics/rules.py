@@ -113,7 +113,7 @@ class RuleBook:
     def rule(self, recipe: Recipe) -> tuple[PriorityRule, Edges]:
         """Return the rule of a recipe, and the precedences that keep its limits.
 
-        Raises `DeadlockError`: precedences of the problem contradict the limits.
+        A `DeadlockError` says that precedences of the problem contradict the limits.
         """
         none = np.zeros(0, dtype=np.int64)
         edges = (none, none, none)

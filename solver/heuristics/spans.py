@@ -25,12 +25,9 @@ def compact_spans(schedule: Schedule, clock: Clock | None = None) -> Schedule:
     """Make device spans smaller while the order on every resource stays the same.
 
     Ops move to their latest starts; then bisection finds the smallest device span that the orders
-    allow. The makespan may grow. A schedule with pinned ops, or with memory whose use does not
-    follow from the orders alone, is returned as it is.
-
-    `schedule`: a schedule without overlaps.
-    `clock`: once too little of it is left for another step, bisection stops.
-    Returns: a schedule with no larger device span.
+    allow, until too little of the clock is left for another step. The makespan may grow. A schedule
+    with pinned ops, or with memory whose use does not follow from the orders alone, is returned as
+    it is.
     """
     problem, clock = schedule.problem, clock or Clock()
     if np.any(problem.pinned != FREE) or not orders_decide_memory(problem):
@@ -78,7 +75,7 @@ def _order_tables(schedule: Schedule) -> tuple[PrecedenceGraph, IntArray]:
 
 
 def orders_decide_memory(problem: Problem) -> bool:
-    """Return true if all ops that use a pool occupy one common resource, for every pool."""
+    """Whether all ops that use a pool occupy one common resource, for every pool."""
     for pool in problem.pools:
         ops = np.union1d(pool.acquire_op, pool.release_op)
         if np.any(problem.duration[ops] == 0) or not problem.share_resource(ops):

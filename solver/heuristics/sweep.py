@@ -57,13 +57,12 @@ def list_sweep(
 
     Effort is counted in ops, and all choices come from a fixed random sequence: without a clock the
     same problem gets the same schedule on every machine. With a limited clock the search goes on
-    until it is over: schedules are shaken and new rules drawn.
+    until it is over: schedules are shaken and new rules drawn. With a number of steps it tries as
+    many schedules once the effort is spent, and half as many rules before.
 
-    `effort`: clock, board and budgets. The board's incumbent is improved on as well,
-        better schedules are proposed, and the search ends at its bound.
-    `steps`: schedules that are tried once the effort is spent, and half as many rules
-        before, instead of going on until the clock is over.
-    Raises `MemoryDeadlockError`: every rule gets stuck for want of memory.
+    The board's incumbent is improved on as well, better schedules are proposed to it, and the
+    search ends at its bound. A `MemoryDeadlockError` says that every rule gets stuck for want of
+    memory.
     """
     effort = effort or Effort()
     sweep = Sweep(problem, effort.board, effort.clock, effort.params.sweep)

@@ -310,13 +310,10 @@ def anneal(
 ) -> int:
     """Change a line step by step; take what is no more than a falling heat longer.
 
-    `rng`: int64[1], state of the random numbers, 1 to 2^31 - 2; written.
-    `line`: int64[m * V], nodes in order, without overrun of any pool; becomes the best
-        line.
-    `row`: int64[m], row of the micro-batch of each slot, times V; becomes that of the
-        best line.
-    Returns: makespan of the best line in ticks; `NEVER` if the line given overruns a
-        pool.
+    The line, int64[m * V], has the nodes in order, without overrun of any pool; `row`, int64[m],
+    the row of the micro-batch of each slot, times V. Both become those of the best line, whose
+    makespan in ticks is returned, `NEVER` if the first line overruns a pool. `rng`, int64[1], is
+    the state of the random numbers, 1 to 2^31 - 2.
     """
     size, now, trial, steps, chain = (
         len(line),

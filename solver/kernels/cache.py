@@ -39,12 +39,12 @@ def folder() -> Path | None:
 
 
 def is_warm() -> bool:
-    """Return true if any kernel was compiled here before."""
+    """Whether any kernel was compiled here before."""
     return is_stored("*")
 
 
 def is_stored(kernel: str) -> bool:
-    """Return true if the code of a kernel is here."""
+    """Whether the code of a kernel is here."""
     path = folder()
     return path is not None and any(path.glob(f"{kernel}-*.o"))
 
@@ -53,8 +53,7 @@ def stored(kernel: str, key: str) -> bytes | None:
     """Return the code of a kernel, None where it is not here; remove a file that is not to be run.
 
     A file is run only if nobody but this user and root can write it, and it is as `store` left it.
-
-    `kernel`, `key`: name of the kernel, and a hash of what its code depends on.
+    The key is a hash of what the code depends on.
     """
     path = _file(kernel, key)
     if path is None:
@@ -78,10 +77,7 @@ def stored(kernel: str, key: str) -> bytes | None:
 
 
 def store(kernel: str, key: str, code: bytes) -> None:
-    """Keep the code of a kernel, whole or not at all.
-
-    `kernel`, `key`: name of the kernel, and a hash of what its code depends on.
-    """
+    """Keep the code of a kernel under a hash of what it depends on, whole or not at all."""
     path = _file(kernel, key)
     if path is None:
         return

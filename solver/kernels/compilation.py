@@ -65,7 +65,7 @@ def _asked() -> str:
 
 
 def is_compiled() -> bool:
-    """Return true if kernels run compiled from now on."""
+    """Whether kernels run compiled from now on."""
     return bool(_state["compiled"])
 
 
@@ -73,8 +73,7 @@ def is_compiled() -> bool:
 def answering_within(seconds: float) -> Iterator[None]:
     """Compile kernels only while there is time for it before an answer is due in some seconds.
 
-    Raises `InputError`: if the environment asks for a way to run kernels that there is
-        not.
+    An `InputError` says that the environment asks for a way to run kernels that there is not.
     """
     _asked()
     before = _state["due"]
@@ -86,7 +85,7 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 
 def is_time_to_compile() -> bool:
-    """Return true if kernels that no cache holds may be compiled before the answer is due."""
+    """Whether kernels that no cache holds may be compiled before the answer is due."""
     return (
         _asked() in _COMPILED
         or _state["due"] - time.monotonic() >= PARAMS.compiling_seconds
@@ -97,10 +96,8 @@ def expect(steps: float) -> bool:
     """Announce so many ops to place or edges to relax, so that compiled code is loaded if it pays.
 
     Answers do not depend on it: compiled or not, a kernel returns the same integers. Returns
-    whether so much work pays for compiled code.
-
-    Raises `InputError`: if the environment asks for a way to run kernels that there is
-        not.
+    whether so much work pays for compiled code. An `InputError` says that the environment asks for
+    a way to run kernels that there is not.
     """
     _state["steps"] += steps
     if (

@@ -134,13 +134,11 @@ def search_fused(
 ) -> int:
     """Move ops in a list by simulated annealing at one temperature.
 
-    `pace`: what steps are tried and taken.
-    `order`: int64[n], the list, in which each op comes after all that it waits for;
-        becomes the last one.
-    `best`: int64[n], the best list; becomes a better one where one was found.
-    `result`: int64[2 n + 1], written: start of each op in the best list, and the row of
-        its option, or -1. At the end is the state of the random numbers.
-    Returns: makespan of the best list in ticks, `NEVER` where a pool would overflow.
+    In `order`, int64[n], each op comes after all that it waits for; it becomes the last list, and
+    `best` a better one where one was found. `result`, int64[2 n + 1], becomes the start of each op
+    in the best list, then the row of its option, or -1; at its end is the state of the random
+    numbers. The makespan of the best list in ticks is returned, `NEVER` where a pool would
+    overflow.
     """
     count = len(order)
     shortest, current, rng = (

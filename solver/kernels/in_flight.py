@@ -166,9 +166,8 @@ def schedule_in_flight(
 ) -> int:
     """Place every op: backwards first, then as many forwards as memory holds.
 
-    `pipeline`, `state`: the pipeline, and the state before any op.
-    `start`: int64[rows * S * count], becomes the starts in ticks.
-    Returns: 0, or -1 where all devices wait for good.
+    `start`, int64[rows * S * count], becomes the starts in ticks. The answer is 0, or -1 where all
+    devices wait for good.
     """
     stages, count, rows = pipeline.stages, pipeline.microbatches, pipeline.rows
     wake, idle, done = state.wake, state.idle, state.done
@@ -213,11 +212,8 @@ def starts_in_flight(
 ) -> IntArray | None:
     """Return the starts of all ops by the list rule, None where all devices wait for good.
 
-    `times`: (int64[rows * S], int64[rows * S]), `duration` and `ahead` of
-        `InFlightPipeline`.
-    `memory`: (int64[S], int64[rows * S], int64[D]), its `held`, `freed` and `room`.
-    `count`, `patience`: micro-batches, and its `patience`.
-    Returns: int64[rows * S * count] or None.
+    Times are the fields `duration` and `ahead` of `InFlightPipeline`, memory its `held`, `freed`
+    and `room`. Starts are int64[rows * S * count].
     """
     stages, rows, devices = len(device), len(times[0]) // len(device), len(memory[2])
     last_first = np.arange(stages)[::-1]

@@ -248,12 +248,9 @@ def justify(
 ) -> int:
     """Shake a schedule where a floor asks for it, then improve it by pairs of passes.
 
-    `floor`: int64[n] or int64[0], earliest starts in ticks of a pass to the left that
-        comes first; empty: no such pass.
-    `rounds`: number of passes to the right and to the left.
-    `start`: int64[n], starts of a feasible schedule in ticks; becomes the best schedule
-        found after the shake.
-    Returns: objective of that schedule in ticks.
+    The floor has the earliest starts of a pass to the left that comes first; an empty one asks for
+    no such pass. `start`, those of a feasible schedule, becomes the best schedule found after the
+    shake, whose objective in ticks is returned.
     """
     goal, duration = problem.goal, problem.duration
     best = _value_of(goal, duration, start)

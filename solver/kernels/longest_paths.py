@@ -18,12 +18,9 @@ class Groups(NamedTuple):
 
 @Kernel
 def sort_ops(graph: PrecedenceGraph, missing: Any, order: Any) -> int:
-    """Put ops into topological order.
+    """Put ops into topological order; return how many, fewer than n where there is a cycle.
 
-    `graph`, `missing`: PrecedenceGraph, int64[n], precedences of n ops, and their
-        number into each op; written.
-    `order`: int64[n].
-    Returns: number of ops in order; fewer than n where the precedences have a cycle.
+    `missing` has the number of precedences into each op; it is written.
     """
     count = 0
     for op in range(len(order)):
@@ -62,13 +59,7 @@ def _push_starts(graph: PrecedenceGraph, ops: Any, start: Any) -> None:
 
 @Kernel
 def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
-    """Raise starts until all precedences hold.
-
-    `graph`, `order`: PrecedenceGraph, int64[n], precedences of n ops, and the ops in
-        topological order.
-    `start`: int64[n], earliest starts alone, in ticks; become the earliest starts of
-        all.
-    """
+    """Raise starts until all precedences hold; ops come in a topological order."""
     _push_starts(graph, order, start)
 
 
@@ -76,9 +67,8 @@ def earliest_starts(graph: PrecedenceGraph, order: Any, start: Any) -> None:
 def longest_tails(graph: PrecedenceGraph, order: Any, tail: Any) -> None:
     """Raise tails until each is as long as every path from the start of its op.
 
-    `graph`, `order`: PrecedenceGraph, int64[n], precedences of n ops, and the ops in
-        topological order.
-    `tail`: int64[n], least ticks from each op's start to the end of all; raised.
+    A tail has the least ticks from an op's start to the end of all; ops come in a topological
+    order.
     """
     duration, pointer, successor, lag = (
         graph.duration,
@@ -115,16 +105,11 @@ def _hold_back(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) 
 def start_within(
     graph: PrecedenceGraph, groups: Groups, target: int, start: Any
 ) -> int:
-    """Find the earliest starts with the span of every group at most `target`.
+    """Find the earliest starts with the span of every group at most `target`; return 0 if none are.
 
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
-    feasible system changes no more after as many rounds as there are such edges.
-
-    `graph`, `groups`: precedences of n ops, numbered in topological order, and the ops
-        of each device.
-    `target`: largest span, in ticks.
-    `start`: int64[n], earliest starts alone; become the earliest starts of all.
-    Returns: 1, or 0 if no starts keep the target.
+    feasible system changes no more after as many rounds as there are such edges. Ops are numbered
+    in topological order, each group has those of a device; starts are raised.
     """
     for _ in range(len(groups.pointer)):
         _push_starts(graph, range(len(start)), start)
@@ -175,12 +160,10 @@ def _serve(served: FirstComeUse, free: Any, op: int, time: int, length: int) -> 
 def serve_first_come(
     graph: PrecedenceGraph, served: FirstComeUse, state: FirstComeState, start: Any
 ) -> int:
-    """Start ops in the order in which they become ready.
+    """Start ops in the order in which they become ready; return how many started.
 
-    `graph`, `served`: precedences of n ops, and resources.
-    `state`: the state before any op; written.
-    `start`: int64[n], all -1; become the starts, except of ops that wait for a cycle.
-    Returns: number of ops that started.
+    Starts are all -1 and become those of the ops, except of ops that wait for a cycle. The state is
+    written.
     """
     duration, use, done = graph.duration, served.use, 0
     heap, arrival, missing, free = state.heap, state.ready, state.missing, state.free

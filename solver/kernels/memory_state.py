@@ -55,7 +55,7 @@ def _keeps_promises(
     amount: int,
     reserve: int,
 ) -> bool:
-    """Return true if all older micro-batches could still finish after `amount` was taken."""
+    """Whether all older micro-batches could still finish after `amount` was taken."""
     size, base = memory.size[pool], pool * memory.num_owners
     if reserve and (owner < 0 or _is_new(state, memory, base + owner)):
         claim = memory.claim[base + owner] if owner >= 0 else 0
@@ -74,7 +74,7 @@ def _keeps_promises(
 
 @part
 def _is_new(state: MemoryState, memory: MemoryUse, row: int) -> bool:
-    """Return true if a micro-batch holds nothing of a pool and has all of its claim to come."""
+    """Whether a micro-batch holds nothing of a pool and has all of its claim to come."""
     return not state.in_flight[row] or (
         state.held[row] == 0 and state.missing[row] == memory.claim[row]
     )

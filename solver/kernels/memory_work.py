@@ -51,10 +51,7 @@ class WorkBuffers(NamedTuple):
 
 
 def working_room(columns: int, members: int, lanes: int) -> WorkBuffers:
-    """Return room for `raise_acquires` to work in.
-
-    `columns`, `members`, `lanes`: columns of heads, their rows, and lanes.
-    """
+    """Return room for `raise_acquires` to work in: columns of heads with a row for each member."""
     size = columns * members
     sizes = (columns, *(4 * (size,)), size * (lanes + 2), *(4 * (size,)))
     return WorkBuffers(*(np.zeros(length, dtype=np.int64) for length in sizes))
@@ -215,9 +212,9 @@ def raise_acquires(
 ) -> None:
     """Raise the heads of acquires to the least time at which enough can have been released.
 
-    `heads`: int64[columns * m], heads of each lane's acquires, then of each lane's
-        first, then second releases; they never fall within a column.
-    `raised`: int64[m], heads of the innermost lane's acquires, changed in place.
+    `heads`, int64[columns * m], are those of each lane's acquires, then of each lane's first, then
+    second releases; they never fall within a column. `raised`, int64[m], are those of the innermost
+    lane's acquires, changed in place.
     """
     pointer, lanes, total_extra = room.pointer, len(room.extra), 0
     total = _merge(heads, len(raised), lanes, buffers)

@@ -88,13 +88,7 @@ def timed_replicas(
     choice: Choice,
     num_replicas: int = 1,
 ) -> TimedReplicas:
-    """Return replicas with room to time them.
-
-    `patterns`, `sizes`, `choice`: orders, durations and amounts, and the pattern for
-        each number of micro-batches.
-    `num_replicas`: number of replicas R.
-    Returns: for all kernels of this module.
-    """
+    """Return replicas with room to time them, for all kernels of this module."""
     lengths = (
         np.diff(patterns.first).max(),
         len(sizes.room),
@@ -343,11 +337,7 @@ def _keep(values: Any) -> None:
 def time_pattern(problem: TimedReplicas, which: int, member: Any, end: Any) -> int:
     """Return the makespan of a pattern with some micro-batches in its slots.
 
-    `problem`: orders, durations and amounts.
-    `which`: number of the pattern.
-    `member`: int64[...], micro-batches of the slots.
-    `end`: int64[rows of the pattern], becomes the end of each row in ticks.
-    Returns: ticks, or `TOO_LONG` where a pool is overrun.
+    It is `TOO_LONG` where a pool is overrun. `end` becomes the end of each row in ticks.
     """
     span = _span_of(problem, which, member, 0)
     for row in range(len(end)):
@@ -357,12 +347,10 @@ def time_pattern(problem: TimedReplicas, which: int, member: Any, end: Any) -> i
 
 @Kernel
 def time_each(problem: TimedReplicas, member: Any, count: Any, value: Any) -> None:
-    """Time every replica.
+    """Time every replica: `value`, int64[R], becomes the makespan of each.
 
-    `problem`: orders, durations and amounts.
-    `member`, `count`: int64[R * width], int64[R], micro-batches of each replica by
-        slot, and their numbers.
-    `value`: int64[R], becomes the makespan of each replica.
+    `member`, int64[R * width], has the micro-batches of each replica by slot, `count` their
+    numbers.
     """
     state = ReplicaState(member, count, value, len(count))
     for replica in range(len(count)):
@@ -381,14 +369,12 @@ def exchange(
     """Change micro-batches of the slowest replicas, and keep the best found.
 
     A step swaps or moves two slots of a replica, or swaps two micro-batches of two replicas, or
-    moves one from the slowest to another. It stays where the slower of both replicas gets no
-    slower than it was, or by less than a random part of the heat.
+    moves one from the slowest to another. It stays where the slower of both replicas gets no slower
+    than it was, or by less than a random part of the heat. The steps that were left when the target
+    was met are returned.
 
-    `problem`: orders, durations and amounts.
-    `pace`: how long it goes on, and what it tries and takes.
-    `member`, `count`, `value`: int64[2 * R * width], int64[2 * R], int64[2 * R].
-    `rng`: int64[1], state of the random numbers; written.
-    Returns: steps that were left when the target was met.
+    `member`, `count` and `value` are int64[2 * R * width], int64[2 * R] and int64[2 * R]: what is,
+    then what was best.
     """
     replicas, steps = len(count) // 2, pace.steps
     state = ReplicaState(member, count, value, replicas)

@@ -33,15 +33,12 @@ def empty_tree(count: int) -> Tree:
 
 @Kernel
 def least_end(jobs: Jobs, leaf: Any, tree: Tree) -> int:
-    """Return the end of Jackson's preemptive schedule.
+    """Return the end of Jackson's preemptive schedule, 0 for no ops.
 
     It is the largest end of a set of ops without tails, plus the least tail of the set. A binary
-    tree over the ops by head gives the ends (Vilím 2004): each node holds the work below it and
-    the end of that work.
-
-    `jobs`: the ops, those with the longest tails first.
-    `leaf`: int64[k], place of each op in the order of heads.
-    Returns: ticks; 0 for no ops.
+    tree over the ops by head gives the ends (Vilím 2004): each node holds the work below it and the
+    end of that work. Jobs with the longest tails come first; `leaf` has the place of each in the
+    order of heads.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
     work, end = tree.work, tree.end
@@ -66,12 +63,9 @@ def least_end_of_returns(
 ) -> int:
     """Return the least end when few acquires have started by each of some moments.
 
-    `jobs`: the ops, those with the longest tails first.
-    `acquires`: int64[k], 1 where an op acquires.
-    `cuts`, `fits`: int64[c], moments in ticks, and the most acquires that can have
-        started by each.
-    `longest`: longest duration of an acquire in ticks.
-    Returns: largest bound of all moments and all tails, in ticks.
+    It is the largest bound of all moments and all tails. Jobs with the longest tails come first;
+    `acquires` marks those that acquire, of which `longest` is the longest duration. By each of the
+    moments `cuts` at most `fits` acquires can have started.
     """
     head, length, tail = jobs.head, jobs.length, jobs.tail
     best = 0
@@ -119,10 +113,7 @@ class OrderTree(NamedTuple):
 
 
 def empty_orders(nodes: int, count: int) -> OrderTree:
-    """Return an empty tree of orders.
-
-    `nodes`, `count`: most nodes, and micro-batches m.
-    """
+    """Return an empty tree of orders of `count` micro-batches, with room for some nodes."""
     parent, member, depth, release = np.zeros((4, nodes), dtype=np.int64)
     spare = np.zeros((3, count), dtype=np.int64)
     return OrderTree(
@@ -197,7 +188,7 @@ def _recall(drain: Drain, orders: OrderTree, node: int) -> None:
 def _is_needless(
     drain: Drain, remaining: Any, time: int, member: int, behind: int, current: int
 ) -> bool:
-    """Return true if exchanging a micro-batch with the one behind it is no worse.
+    """Whether exchanging a micro-batch with the one behind it is no worse.
 
     Only their own starts change. Less work, or as much, starts from any moment on; of two orders
     that are as good, one is needless. `remaining` has those in front of both, and `member`; `time`
@@ -229,9 +220,8 @@ def least_drain(drain: Drain, orders: OrderTree) -> int:
     """Return the least end of the later position over all orders in which the resource finishes.
 
     The last of any set of micro-batches is finished no earlier than the resource can be done with
-    the set. Orders grow from the back, best bound first, until one is complete or no node is left.
-
-    `orders`: room for nodes; the bound of those left open where it is too small.
+    the set. Orders grow from the back, best bound first, until one is complete or no node is left;
+    then the bound is that of those left open.
     """
     count, nodes, size = len(drain.last), len(orders.parent), 1
     twin, lag, arrival = drain.twin, drain.lag, drain.ready

@@ -96,7 +96,7 @@ def _trace(state: OrderState, buffers: OrderBuffers, rng: Any) -> tuple[int, int
 
 @part
 def _is_free(state: OrderState, buffers: OrderBuffers, stretch: StretchMove) -> bool:
-    """Return true if no precedence stands against a move of a stretch.
+    """Whether no precedence stands against a move of a stretch.
 
     A path from a to b of more than b's length ends no earlier than a does, so heads tell that
     there is none (Balas and Vazacopoulos 1998).
@@ -320,7 +320,7 @@ def _partners(search: OrderWalk, op: int) -> int:
 
 @part
 def _is_taken(search: OrderWalk, current: int, length: int) -> bool:
-    """Return true if orders of this length are taken; -1 stands for orders that are not valid."""
+    """Whether orders of this length are taken; -1 stands for orders that are not valid."""
     worse, chance = length - current, search.state.chance
     if length < 0 or worse <= 0:
         return length >= 0
@@ -379,19 +379,14 @@ def search_orders(
     """Change orders on the longest path by simulated annealing at one temperature.
 
     A step takes a stretch of ops at the beginning or end of a block (ops of one resource that
-    follow each other on a longest path), and puts its first op behind it, its last op before it,
-    or swaps the two (Nowicki and Smutnicki 1996; Balas and Vazacopoulos 1998). Or it lets a whole
+    follow each other on a longest path), and puts its first op behind it, its last op before it, or
+    swaps the two (Nowicki and Smutnicki 1996; Balas and Vazacopoulos 1998). Or it lets a whole
     vector (micro-batch) trade places with another. Levels of pools follow from the orders, so a
     step that would overfill one is left out.
 
-    `state`, `buffers`: what is ordered, n ops; room.
-    `pace`: what steps are tried and taken.
-    `order`: int64[n], topological order of all ops, resources included; becomes the
-        last one.
-    `best`: int64[n], becomes the order of the best schedule where a better one was
-        found.
-    `rng`: int64[1], state of the random numbers; written.
-    Returns: makespan of the best orders, old or new, in ticks.
+    `order` has all ops in topological order, resources included; it becomes the last one, and
+    `best` the order of the best schedule where a better one was found. The makespan of the best
+    orders, old or new, is returned.
     """
     search = OrderWalk(state, buffers, pace, order, rng)
     changed = outdate_all(state, buffers, order)

@@ -201,7 +201,7 @@ def _next_to_serve(state: DispatchState, waits: bool) -> int:
 
 @part
 def _worth_waiting(state: DispatchState, now: int, op: int, patience: int) -> bool:
-    """Return true if `op` should wait for a better one that is known to arrive soon."""
+    """Whether `op` should wait for a better one that is known to arrive soon."""
     heaps, ranking, arrivals = (
         state.heaps,
         state.ranking,
@@ -220,7 +220,7 @@ def _worth_waiting(state: DispatchState, now: int, op: int, patience: int) -> bo
 
 @part
 def _is_awaited(state: DispatchState, op: int) -> bool:
-    """Return true if an op waits for memory that `op` releases."""
+    """Whether an op waits for memory that `op` releases."""
     memory, unlimited = state.memory, state.use.num_resources
     for position in range(memory.release_pointer[op], memory.release_pointer[op + 1]):
         if state.first[unlimited + memory.release_pool[position]] >= 0:
@@ -232,7 +232,7 @@ def _is_awaited(state: DispatchState, op: int) -> bool:
 def _meets_pin(
     state: DispatchState, start: Any, resource: int, op: int, end: int
 ) -> bool:
-    """Return true if an op that ends at `end` would overrun the next pinned start."""
+    """Whether an op that ends at `end` would overrun the next pinned start."""
     heaps, pins = state.heaps, state.pins + resource
     while heaps.size[pins] > 0 and start[first_item(heaps, pins)] >= 0:
         pop(heaps, pins)
@@ -339,10 +339,8 @@ def _give_up_pins(state: DispatchState) -> None:
 def parallel_sgs(state: DispatchState, start: Any, awaited: Any) -> None:
     """Schedule all ops that can start.
 
-    `state`: the state before any op, n ops; written.
-    `start`: int64[n], all -1; becomes the starts in ticks, -1 for ops that never start.
-    `awaited`: int64[n], all -1; becomes the pool for whose memory an op waits at the
-        end.
+    Starts, and the pools for whose memory ops wait at the end, are all -1 before; they stay so for
+    ops that never start, and for those that wait for no memory. The state is written.
     """
     heaps, events, now, unlimited = (
         state.heaps,
@@ -386,12 +384,10 @@ def run_parallel_sgs(
     pools: MemoryState,
     ranking: Ranking,
 ) -> tuple[IntArray, IntArray]:
-    """Schedule all ops that can start.
+    """Schedule all ops that can start; the state of all pools is written.
 
-    `graph`, `use`, `memory`, `ranking`: the problem and the rule, n ops.
-    `pools`: state of all pools before any op; written.
-    Returns: start, awaited : int64[n], int64[n], starts in ticks, -1 for ops that never
-        start; the pool for whose memory an op waits at the end, else -1.
+    Starts in ticks are -1 for ops that never start; so are the pools for whose memory ops wait at
+    the end, where they wait for none.
     """
     start, awaited = np.full((2, len(graph.duration)), -1, dtype=np.int64)
     parallel_sgs(_dispatch_of(graph, use, memory, pools, ranking), start, awaited)

@@ -233,9 +233,7 @@ class SerialProblem(NamedTuple):
 def serial_sgs(problem: SerialProblem, state: SerialState, start: Any) -> None:
     """Place all ops by rank; see `ppsolve.solver.heuristics.list_scheduling.generate_serial`.
 
-    `state`: the state before any op; written.
-    `start`: int64[n], all -1; becomes the starts in ticks, and -2 - p for ops that wait
-        for pool p at the end.
+    Starts are all -1 before, and become -2 - p for ops that wait for pool p at the end.
     """
     graph, use, memory, pinned = (
         problem.graph,

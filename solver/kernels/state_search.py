@@ -91,11 +91,7 @@ class LevelRange(NamedTuple):
 
 
 def state_columns(microbatches: int, resources: int, pools: int) -> StateColumns:
-    """Return the columns of the states of a flow.
-
-    `microbatches`, `resources`, `pools`: size of the flow.
-    Returns: the blocks behind the figures.
-    """
+    """Return the columns of the states of a flow: the blocks behind the figures."""
     free = 6 + 2 * microbatches
     used = free + resources
     return StateColumns(0, 1, 2, 3, 4, 5, 6, 6 + microbatches, free, used, used + pools)
@@ -438,17 +434,13 @@ def search_states(
     origin: Any,
     least_left: Any,
 ) -> int:
-    """Replace the states of the first level by those of the last one, level by level.
+    """Replace the states of the first level by those of the last one; return the ops placed.
 
-    `search`, `levels`: what is scheduled, room, and how far to go.
-    `counts`: int64[n + 1], number of states of each level; written. LevelRange after
-        one without states have none.
-    `rows`: int64[most states of a level * width], states of the first level, see
-        `StateColumns`; become those of the last one.
-    `origin`: int64[(n + 1) * most states of a level], by level and state: number of the
-        state that it follows times n, plus the op that was placed; written.
-    `least_left`: int64[1], least bound of the states left out; lowered.
-    Returns: number of ops that were placed.
+    `counts`, int64[n + 1], has the number of states of each level; levels after one without states
+    have none. `rows` has the states of the first level, see `StateColumns`, and becomes those of
+    the last one. `origin` becomes, by level and state, the number of the state that it follows
+    times n, plus the op that was placed. `least_left`, the least bound of the states left out, is
+    lowered.
     """
     columns, children, table, total = search.columns, search.made, search.table, 0
     for level in range(levels.first, levels.last):

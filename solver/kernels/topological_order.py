@@ -114,8 +114,7 @@ def time_places(
 def time_line(lengths: Lengths, order: LineOrder, times: LineTimes, end: Any) -> None:
     """Time a whole line, whether it overruns a pool or not.
 
-    `lengths`, `order`: the flow and the line.
-    `end`: int64[m * V + 1], becomes the end of each node in ticks.
+    `end`, int64[m * V + 1], becomes the end of each node in ticks.
     """
     room = LineTimes(end, times.idle, times.used, times.reach)
     time_places(lengths, order, room, 0, len(order.line), NEVER)
@@ -125,13 +124,11 @@ def time_line(lengths: Lengths, order: LineOrder, times: LineTimes, end: Any) ->
 def time_permutations(
     lengths: Lengths, order: LineOrder, times: LineTimes, rows: Any, value: Any
 ) -> None:
-    """Time many permutations of the micro-batches in one line.
+    """Time many permutations of the micro-batches in one line, whose rows and times are written.
 
-    `lengths`, `order`, `times`: the flow and the line; its rows and times are written.
-    `rows`: int64[K * m], rows of the micro-batches of all slots, times V: K
-        permutations one after the other.
-    `value`: int64[K], becomes the makespan of each permutation in ticks, `NEVER` where
-        a pool is overrun.
+    `rows`, int64[K * m], has the rows of the micro-batches of all slots, times V: K permutations
+    one after the other. `value`, int64[K], becomes the makespan of each in ticks, `NEVER` where a
+    pool is overrun.
     """
     size, count = len(order.line), len(order.row)
     for number in range(len(value)):

@@ -35,8 +35,7 @@ def versions() -> Versions:
 def relative_gap(value: int, reference: int, base: int) -> float:
     """Return (value - reference) / base, 0 where both are equal.
 
-    `base`: ticks; with 0, unequal values are infinitely far apart.
-    Returns: a share of `base`.
+    With a base of 0, unequal values are infinitely far apart.
     """
     return (
         0.0
@@ -79,13 +78,10 @@ def heuristic_entry(outcome: HeuristicOutcome) -> HeuristicEntry:
 def is_lost(
     kind: Any, instance: Instance, problem: Problem, outcome: HeuristicOutcome
 ) -> bool:
-    """Say if neither the orders of a schedule nor another run of what found it give it again.
+    """Whether neither the orders of a schedule nor another run of what found it give it again.
 
-    Searches also order transfers, and ops of no micro-batch.
-
-    `kind`: the kind of the instance.
-    `outcome`: what became of a heuristic.
-    Returns: whether an entry has to hold the schedule itself.
+    An entry has to hold such a schedule itself. Searches also order transfers, and ops of no
+    micro-batch.
     """
     schedule, orders = outcome.schedule, outcome.orders
     if schedule is None or orders is None:

@@ -60,13 +60,10 @@ class Options:
         return self.workers or default_workers()
 
     def clock(self, began: float | None = None) -> Clock:
-        """Return the clock of a call.
+        """Return the clock of a call that began at a moment of `time.monotonic`, now by default.
 
         Deterministic runs have no wall limit: it would make the answer depend on the machine. A
         limit of 0 leaves out the exact search, and lets everything else end.
-
-        `began`: moment of `time.monotonic` at which the call began; now by default.
-        Returns: without a limit where none is to be kept.
         """
         is_kept = bool(self.time_limit) and not self.deterministic
         return Clock(self.time_limit if is_kept else None, began=began)

@@ -124,12 +124,9 @@ class SearchParams:
     programs: ProgramParams = ProgramParams()
 
     def varied(self, values: Mapping[str, float]) -> Self:
-        """Return budgets with other values.
+        """Return budgets with other values by path, such as ``exact.windows.growth``.
 
-        `values`: by path, such as ``exact.windows.growth``.
-        Returns: the same, but for these values.
-        Raises `InputError`: names a path that there is not, and the nearest one; or a
-            number below 0.
+        An `InputError` names a path that there is not, and the nearest one; or a number below 0.
         """
         varied = self
         budgets = dict(paths(self))
@@ -147,10 +144,7 @@ class SearchParams:
 
 
 def budgets_of(texts: Iterable[str]) -> dict[str, float]:
-    """Return budgets that are written as ``path=number``.
-
-    Raises `InputError`: names the text that is none.
-    """
+    """Return budgets written as ``path=number``; an `InputError` names a text that is none."""
     budgets: dict[str, float] = {}
     for text in texts:
         path, is_given, number = text.partition("=")
@@ -164,11 +158,7 @@ def budgets_of(texts: Iterable[str]) -> dict[str, float]:
 
 
 def paths(params: Any, prefix: str = "") -> list[tuple[str, float]]:
-    """Return the path and the value of each budget.
-
-    `prefix`: what each path begins with.
-    Returns: in the order of the classes.
-    """
+    """Return the path and the value of each budget, in the order of the classes."""
     rows: list[tuple[str, float]] = []
     for field in fields(params):
         value = getattr(params, field.name)

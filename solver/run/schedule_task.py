@@ -80,12 +80,10 @@ class ScheduleTask(Task):
         self.board.propose(self.known_schedule(given), START)
 
     def known_schedule(self, document: Any, problem: Problem | None = None) -> Schedule:
-        """Return a schedule that is known, if it breaks no rule.
+        """Return a schedule of the instance, or that of a document, if it breaks no rule.
 
-        `document`: a schedule of the instance, or a document that holds one.
-        `problem`: what it is a schedule of, by default as `problem_of` says.
-        Raises `InputError`: it breaks a rule, which is named, or is no schedule of this
-            instance.
+        By default it is one of the problem that `problem_of` says. An `InputError` names the rule
+        that it breaks, or says that it is no schedule of this instance.
         """
         data, name = document, self.instance.name
         if isinstance(document, BaseModel):
@@ -121,8 +119,7 @@ class ScheduleTask(Task):
     def make_robust(self, variation: float, clock: Clock, seed: int) -> None:
         """Replace the best schedule by one of equal makespan that jitter delays less.
 
-        `variation`: coefficient of variation of all durations.
-        `seed`: seed of random durations.
+        All durations have the same coefficient of variation.
         """
         if self.schedule is not None:
             robust = make_robust(
@@ -161,19 +158,14 @@ class ScheduleTask(Task):
         super().note(outcome)
 
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
-        """Return why a search of CP-SAT ended; for kinds whose schedules have more to them.
-
-        `limits`: limits of the search.
-        Returns: why the step ends.
-        """
+        """Return why a search of CP-SAT ended; for kinds whose schedules have more to them."""
         return answer.stop_reason
 
     def verify(self, limits: SearchLimits) -> bool | None:
         """Search for any schedule below the bound, or for any at all, with CP-SAT's defaults.
 
-        `limits`: limits of this second proof.
-        Returns: false where a schedule contradicts the first proof: it is kept, the
-            proof is not. None where the limits ended it.
+        The answer is false where a schedule contradicts the first proof: it is kept, the proof is
+        not. It is None where the limits ended the search.
         """
         claimed = None if self.schedule is None else self.board.bound.value
         analytic = best_bound(self.bounds).value
@@ -222,12 +214,8 @@ def search_below(
 ) -> ExactAnswer:
     """Search for any schedule below a bound, trusting analytic bounds only.
 
-    `implied`: the problem and its implied order.
-    `analytic`: its best analytic bound in ticks.
-    `claimed`: the bound in ticks; None: search for any schedule.
-    `limits`: limits of the search.
-    Returns: infeasible where the bound holds; its schedule, if any, breaks no rule.
-    Raises `WrongScheduleError`: the schedule that was found breaks a rule.
+    Without a claimed bound any schedule is searched. The answer is infeasible where the bound
+    holds; its schedule, if any, breaks no rule, else a `WrongScheduleError` is raised.
     """
     from ppsolve.solver.exact.search import solve
 

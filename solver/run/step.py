@@ -145,10 +145,8 @@ def in_parallel(
 ) -> Callable[[Turn], Outcome]:
     """Return a function that runs steps in turn while other searches share their board.
 
-    `steps`: run one after the other, each for its share of the time that is left.
-    `meanwhile`: those that apply take one worker of several, and none of a
-        deterministic run.
-    Returns: the `run` of a step.
+    Each step has its share of the time that is left. The other searches take one worker of several,
+    and none of a deterministic run.
     """
 
     def run(turn: Turn) -> Outcome:
@@ -167,11 +165,9 @@ def in_parallel(
 
 
 def in_sequence(turn: Turn, steps: Iterable[Step]) -> Outcome:
-    """Run steps in turn on this thread until nothing is left to search; return why that ended.
+    """Run the steps that apply on this thread until nothing is left to search.
 
-    `turn`: what they may use.
-    `steps`: those that apply are run.
-    Returns: what the last step that said anything returned.
+    What the last step that said anything returned is the outcome.
     """
     reason: Outcome = None
     for step in steps:
@@ -187,10 +183,7 @@ def in_sequence(turn: Turn, steps: Iterable[Step]) -> Outcome:
 def inserted(
     table: tuple[Step | Steps, ...], before: str, *rows: Step | Steps
 ) -> tuple[Step | Steps, ...]:
-    """Return a table with further rows before the row of a name.
-
-    `before`: name of a row.
-    """
+    """Return a table with further rows before the row of a name."""
     index = [row.name for row in table].index(before)
     return (*table[:index], *rows, *table[index:])
 
@@ -198,10 +191,6 @@ def inserted(
 def replaced(
     table: tuple[Step | Steps, ...], name: str, *rows: Step | Steps
 ) -> tuple[Step | Steps, ...]:
-    """Return a table with other rows, or none, in the place of the row of a name.
-
-    `name`: name of a row.
-    `rows`: what takes its place.
-    """
+    """Return a table with other rows, or none, in the place of the row of a name."""
     index = [row.name for row in table].index(name)
     return (*table[:index], *rows, *table[index + 1 :])

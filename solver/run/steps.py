@@ -253,15 +253,10 @@ def solve_whole(turn: Turn) -> StopReason | None:
 def solve_model(
     turn: Turn, limits: SearchLimits, *, is_searched: bool
 ) -> StopReason | None:
-    """Search with CP-SAT from the best schedule and bound.
+    """Search with CP-SAT from the best schedule and bound; return why that ended.
 
-    `turn`: what the step may use.
-    `limits`: limits of the search.
-    `is_searched`: whether searches have found the schedule, so that little better is to
-        be expected.
-    Returns: why it ended.
-    Raises `WrongScheduleError`: CP-SAT calls an instance infeasible that has a
-        schedule.
+    Where searches have found the schedule, little better is to be expected. A `WrongScheduleError`
+    says that CP-SAT calls an instance infeasible that has a schedule.
     """
     from ppsolve.solver.exact.exact import solve_exactly
 

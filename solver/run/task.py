@@ -67,10 +67,7 @@ class Task:
     def admit(
         self, schedule: Schedule, by: str, best: int | None, order: list[int] | None
     ) -> Incumbent | None:
-        """Check a proposed schedule and turn it into what is kept.
-
-        Returns: none for one that is not better.
-        """
+        """Check a proposed schedule and turn it into what is kept; None if it is not better."""
         wrong = self.wrong_choice(schedule)
         if wrong:
             raise WrongScheduleError(f"{by}: {wrong}")
@@ -96,18 +93,17 @@ class Task:
         return self.board.bounds
 
     def begin_from(self, given: Any) -> None:
-        """Begin with a schedule that is known.
+        """Begin with a known schedule of the instance, or a document that holds one.
 
-        `given`: a schedule of the instance, or a document that holds one.
-        Raises `InputError`: it is no valid schedule, or the instance has more to it
-            than the starts of its ops.
+        An `InputError` says that it is no valid schedule, or that the instance has more to it than
+        the starts of its ops.
         """
         raise self._more_than("the starts of their ops", field="start")
 
     def refuse_robust(self) -> None:
         """Refuse to search a schedule that jitter delays less, where that makes no sense.
 
-        Raises `InputError`: always, for tasks that are not one problem of free orders.
+        Tasks that are not one problem of free orders always raise an `InputError`.
         """
         raise self._more_than("the orders of their resources", field="robust")
 
@@ -154,17 +150,13 @@ class Task:
         )
 
     def find_bounds(self, clock: Clock | None = None) -> None:
-        """Raise the bound by every analytic rule, or by those that the time allows.
+        """Raise the bound by every analytic rule, or by those that the clock allows.
 
-        `clock`: asked whether more rules may be tried; without one all are.
-        Raises `MemoryInfeasible`: no schedule keeps the capacity of a pool.
+        A `MemoryInfeasible` says that no schedule keeps the capacity of a pool.
         """
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
-        """Run one heuristic, propose its schedule and note its outcome.
-
-        `effort`: how long it may go on if it searches; its usual effort by default.
-        """
+        """Run one heuristic, propose its schedule and note its outcome."""
         raise AssertionError("no heuristic runs before there is a problem")
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:

@@ -38,12 +38,10 @@ class Dag:
 
     @classmethod
     def of(cls, problem: Problem, *extra: Edges) -> Dag:
-        """Build the graph of a problem's precedences.
+        """Build the graph of a problem's precedences and further ones.
 
-        `problem`, `extra`: n ops, and further precedences.
-        Returns: n nodes; the delay of an edge is the duration of its first op + lag, in
-            ticks.
-        Raises `CycleError`: the precedences form a cycle.
+        The delay of an edge is the duration of its first op + lag, in ticks. A `CycleError` says
+        that the precedences form a cycle.
         """
         before, after, lag = joined(problem, *extra)
         return cls(problem.num_ops, before, after, problem.duration[before] + lag)

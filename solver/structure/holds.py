@@ -25,11 +25,10 @@ ALWAYS = -1
 
 
 def whole_units(amounts: Sequence[Fraction], count: int) -> tuple[IntArray, int]:
-    """Return amounts as multiples of their largest common unit 1 / k.
+    """Return amounts as multiples of their largest common unit 1 / k, and k.
 
-    `count`: sums of at most this many of them are to be formed.
-    Returns: amounts : int64[a] or object[a], the multiples; Python's own integers where
-        a sum could exceed 64 bits; units in 1.
+    Multiples are Python's own integers where a sum of `count` of them could exceed 64 bits, else
+    int64.
     """
     unit = math.lcm(*(amount.denominator for amount in amounts))
     multiples = [amount.numerator * (unit // amount.denominator) for amount in amounts]
@@ -102,10 +101,6 @@ def holds_of(problem: Problem, pool: Pool, links: Adjacency) -> Holds:
 
     The pool's use is the same at every instant. A release is paired with acquires of its own stage
     and micro-batch; one without a micro-batch is paired with any acquire that precedes it.
-
-    `problem`, `pool`, `links`: the problem, one of its pools, and the neighbours of
-        every op.
-    Returns: h holds, amounts in the pool's unit.
     """
     multiples, unit = whole_units(pool.amounts, len(pool.release_op) + 1)
     units: list[int] = multiples.tolist()
@@ -178,7 +173,7 @@ def _candidates(problem: Problem, pool: Pool) -> list[Sequence[int]]:
 def _precedes(
     successors: Neighbours, reach: dict[int, set[int]], first: int, last: int
 ) -> bool:
-    """Return true if `last` is `first` or follows it; one or two edges need no full search."""
+    """Whether `last` is `first` or follows it; one or two edges need no full search."""
     near = successors.of(first)
     if first == last or last in near or any(last in successors.of(op) for op in near):
         return True
@@ -188,10 +183,7 @@ def _precedes(
 
 
 def reachable(neighbours: Neighbours, first: int) -> set[int]:
-    """Return an op and all ops that it reaches.
-
-    `neighbours`: successors of the ops, or predecessors to go backwards.
-    """
+    """Return an op and all ops that it reaches; backwards if neighbours are predecessors."""
     seen = {first}
     queue = deque([first])
     while queue:
@@ -216,13 +208,9 @@ def check_requirements(
     """Refuse a pool that cannot hold the memory in use at the start of some op in every schedule.
 
     At the start of an op, everything is in use that its predecessors acquired and its successors
-    release. A release counts as later only if it must end later, not at the same moment.
-
-    `problem`, `pool`, `holds`, `links`: the problem, one of its pools with its holds,
-        and the neighbours of every op.
-    `acquires`: acquiring ops to check; one of several alike is enough.
-    Raises `MemoryInfeasible`: names the op, the memory that it requires, and the
-        capacity.
+    release. A release counts as later only if it must end later, not at the same moment. Only the
+    starts of `acquires` are checked; one of several alike is enough. A `MemoryInfeasible` names the
+    op, the memory that it requires, and the capacity.
     """
     if pool.initial > pool.limit:
         raise MemoryInfeasible(

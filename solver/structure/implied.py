@@ -143,8 +143,7 @@ class ImpliedOrder:
     def full(self) -> Dag:
         """Precedences, index order and the precedences that memory implies.
 
-        Raises `MemoryInfeasible`: the capacity of a pool cannot be kept by any
-            schedule.
+        A `MemoryInfeasible` says that no schedule keeps the capacity of a pool.
         """
         if not len(self.memory_edges[0]):
             return self.ordered
@@ -167,18 +166,16 @@ class ImpliedOrder:
         }
 
     def follows(self, first: Column, second: Column) -> bool:
-        """Return true if the second column's op follows the first one's in every row.
+        """Whether the second column's op follows the first one's in every row of their family.
 
-        `first`, `second`: columns of one family.
-        Returns: false too where only index order or memory puts them in that order.
+        It does not where only index order or memory puts them in that order.
         """
         return second in self._follows[first]
 
     def way(self, first: Column, second: Column) -> int:
-        """Return the longest path within a row from the start of one op to that of another.
+        """Return the longest path within a row from the start of one op to that of a later one.
 
-        `first`, `second`: columns of one family; the second one follows the first.
-        Returns: ticks; the least over all rows, whose delays are alike.
+        It is the least over all rows, whose delays are alike.
         """
         rows = self._row_graphs[first.family]
         head = np.full(rows.num_nodes, -(2**60), dtype=np.int64)
@@ -321,12 +318,11 @@ class ImpliedOrder:
         return ops[row[ops] <= 0].tolist()
 
     def may_be_instant(self, lane: Lane, nest: Sequence[Lane]) -> bool:
-        """Return true if row j of a nest may release something at the very start of acquire j.
+        """Whether row j of a nest may release something at the very start of acquire j.
 
-        That takes ops of duration zero. More can then be released by the start of acquire j than
-        the j rows before it acquired, and the implied precedences would cut off schedules.
-
-        Returns: true if the acquire and some release of the nest take no time.
+        That takes ops of duration zero: the acquire and some release. More can then be released by
+        the start of acquire j than the j rows before it acquired, and the implied precedences would
+        cut off schedules.
         """
         duration = self.problem.duration
         columns = [column for member in nest for column, _ in member.releases]
@@ -335,12 +331,7 @@ class ImpliedOrder:
         )
 
     def nest_of(self, lanes: Sequence[Lane], lane: Lane) -> list[Lane]:
-        """Return a lane and the lanes that acquire before it and release after it, row by row.
-
-        `lanes`: all lanes of a pool.
-        `lane`: one of them, the innermost.
-        Returns: lanes in the order of `lanes`.
-        """
+        """Return a lane and the lanes that acquire before it and release after it, row by row."""
         return [
             outer for outer in lanes if outer is lane or self._encloses(outer, lane)
         ]

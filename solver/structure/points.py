@@ -21,9 +21,8 @@ def in_sequence(schedule: Schedule, resources: Sequence[int] | IntArray) -> Sche
     is acquired and released by ops of one resource is no fuller than before: an op of no time that
     lay inside another one stands behind it, and so takes and gives back later, in the same order.
 
-    `schedule`: a schedule in which no two ops of positive length overlap.
-    `resources`: resources that run their ops in order.
-    Returns: no op runs across another one of its resource, if that is of no time.
+    No two ops of positive length overlap before, and no op runs across another one of no time
+    after.
     """
     problem, waits = schedule.problem, schedule.waits
     level = Dag.of(problem, *([] if waits is None else [waits])).level

@@ -40,10 +40,9 @@ def once(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
 
 
 def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
-    """Return the precedences of a problem, by the op that comes first.
+    """Return the precedences of a problem and further ones, by the op that comes first.
 
-    `problem`, `edges`: n ops, and further precedences.
-    Returns: rows in the order of the edges.
+    Rows keep the order of the edges.
     """
     before, after, lag = joined(problem, *edges)
     pointer, order = rows_by(before, problem.num_ops)
@@ -60,9 +59,7 @@ def graph_of(problem: Problem, *edges: Edges) -> PrecedenceGraph:
 def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
     """Return precedences with ops numbered by an order; walks in it read memory in sequence.
 
-    `graph`: precedences of n ops.
-    `order`: int64[n].
-    Returns: op k is op ``order[k]`` of `graph`.
+    Op k is op ``order[k]`` of `graph`.
     """
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -82,12 +79,10 @@ def renumbered(graph: PrecedenceGraph, order: IntArray) -> PrecedenceGraph:
 
 
 def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sources:
-    """Return the precedences of a problem, by the op that waits.
+    """Return the precedences of a problem and further ones, by the op that waits.
 
-    `problem`, `edges`: n ops, and further precedences.
-    `backwards`: time runs backwards: the op that comes first waits for the one after
-        it.
-    Returns: rows in the order of the edges.
+    Where time runs backwards, the op that comes first waits for the one after it. Rows keep the
+    order of the edges.
     """
     before, after, lag = joined(problem, *edges)
     if backwards:
@@ -97,11 +92,7 @@ def sources_of(problem: Problem, *edges: Edges, backwards: bool = False) -> Sour
 
 
 def joined(problem: Problem, *edges: Edges) -> Edges:
-    """Return the precedences of a problem, and further ones behind them, as one table.
-
-    `problem`, `edges`: n ops, and further precedences.
-    Returns: those of the problem first.
-    """
+    """Return the precedences of a problem, and further ones behind them, as one table."""
     tables = [(problem.before, problem.after, problem.lag), *edges]
     before, after, lag = (
         np.concatenate(columns) for columns in zip(*tables, strict=True)
@@ -261,11 +252,9 @@ def no_memory(problem: Problem) -> MemoryUse:
 
 
 def rows_by(key: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Return the rows of a table whose entries name theirs.
+    """Return the rows of a table whose entries name theirs, as a pointer and an order.
 
-    `key`: int64[k], row of each entry.
-    Returns: pointer, order : int64[count + 1], int64[k], entries
-        ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
+    Entries ``order[pointer[j]:pointer[j + 1]]`` are those of row j, in their order.
     """
     order = np.argsort(key, kind="stable")
     pointer = np.zeros(count + 1, dtype=np.int64)

@@ -30,19 +30,13 @@ def time_orders(
 
     Every op starts at the largest of: the end of the op before it in an order, the end of each
     predecessor plus its lag, its release time, its pinned start. A resource whose ops are not all
-    in one of the orders serves them first come first served, ties by op number. An op that is in
-    no order runs as soon as it is ready.
+    in one of the orders serves them first come first served, ties by op number. An op that is in no
+    order runs as soon as it is ready.
 
-    `problem`: the problem, n ops.
-    `orders`: sequence of int64[...], chains of op numbers; each op runs after the one
-        before it.
-    `extra`: (before, after, lag), each int64[k], optional, further precedences, e.g. of
-        a fused backward whose halves are separate ops.
-    Returns: starts in ticks, with `extra` as its waits. Where an order makes a pinned
-        start impossible, that op starts later than its pin; memory is ignored. The
-        checker reports both.
-    Raises `DeadlockError`: the orders and precedences form a cycle; names the ops of a
-        short one.
+    Further precedences `extra`, such as those of a fused backward whose halves are separate ops,
+    become the waits of the schedule. Where an order makes a pinned start impossible, that op starts
+    later than its pin; memory is ignored. The checker reports both. A `DeadlockError` names the ops
+    of a short cycle of orders and precedences.
     """
     edges = [chain_edges(orders), *([extra] if extra is not None else [])]
     graph = graph_of(problem, *edges)
@@ -114,10 +108,8 @@ def _first_come_use(problem: Problem, served: ResourceUse) -> FirstComeUse:
 def short_cycle(problem: Problem, *edges: Edges, searches: int = 64) -> list[int]:
     """Return a short cycle of precedences that have one, each op waiting for the one before it.
 
-    `problem`, `edges`: n ops, and further precedences.
-    `searches`: ops of a cycle from which a shorter one is searched; with fewer the
-        cycle may be longer.
-    Returns: op numbers, the smallest first.
+    The smallest op number comes first. A shorter cycle is searched from so many ops of a cycle;
+    with fewer searches it may be longer.
     """
     before, after, _ = joined(problem, *edges)
     followers: dict[int, list[int]] = defaultdict(list)

@@ -75,10 +75,9 @@ class Evaluator:
         return LineTimes(*(np.zeros(size, dtype=np.int64) for _ in range(4)))
 
     def values(self, pattern: Pattern, permutations: IntArray) -> IntArray:
-        """Return the makespans of permutations under a pattern.
+        """Return the makespans of permutations under a pattern, `NEVER` where a pool is overrun.
 
-        `permutations`: int64[K, m], micro-batch of each slot, one permutation in a row.
-        Returns: int64[K], makespans in ticks; `NEVER` where a pool is overrun.
+        Each row of `permutations`, int64[K, m], has the micro-batch of each slot.
         """
         value = np.zeros(len(permutations), dtype=np.int64)
         row = np.zeros(self.flow.num_microbatches, dtype=np.int64)
@@ -92,11 +91,7 @@ class Evaluator:
         return value
 
     def timed(self, pattern: Pattern, permutation: IntArray) -> Timed:
-        """Return a permutation under a pattern with its makespan.
-
-        `permutation`: int64[m], micro-batch of each slot.
-        Returns: with its makespan in ticks.
-        """
+        """Return a permutation, the micro-batch of each slot, under a pattern with its makespan."""
         value = self.values(pattern, permutation[None])
         return Timed(int(value[0]), pattern, permutation)
 
@@ -124,7 +119,7 @@ def _flat(table: IntArray) -> IntArray:
 
 
 def follows_orders(flow: Flow) -> bool:
-    """Return true if the order of each resource says how full its pool is."""
+    """Whether the order of each resource says how full its pool is."""
     used = np.flatnonzero(flow.pool != FREE)
     pairs = set(
         zip(flow.pool[used].tolist(), flow.resource[used].tolist(), strict=True)

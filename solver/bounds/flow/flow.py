@@ -75,10 +75,7 @@ def earlier_twins(table: IntArray) -> IntArray:
 
 
 def rows_of(flow: Flow, microbatches: Sequence[int]) -> Flow:
-    """Return the flow of some micro-batches alone.
-
-    `microbatches`: micro-batches in their new order.
-    """
+    """Return the flow of some micro-batches alone, in their new order."""
     rows = np.array(microbatches, dtype=np.int64)
     tables = {
         name: getattr(flow, name)[rows]

@@ -22,11 +22,9 @@ from ppsolve.solver.kernels.microbatch_exchange import (
 
 
 def sizes_of(flow: Flow, free_duration: IntArray) -> ExchangeSizes:
-    """Return durations and amounts as kernels read them.
+    """Return durations and amounts as kernels read them: a last row is for ops of no micro-batch.
 
-    `flow`: m micro-batches, V positions.
-    `free_duration`: int64[c], durations of ops of no micro-batch.
-    Returns: flat tables with a last row for ops of no micro-batch.
+    Those ops take `free_duration`.
     """
     count, positions = flow.duration.shape
     shape = (count + 1, positions + len(free_duration))
@@ -66,8 +64,7 @@ def _loads(flow: Flow) -> tuple[IntArray, IntArray]:
 def arrangements(work: IntArray, members: Sequence[int]) -> Iterator[list[int]]:
     """Yield a few orders of the micro-batches of one replica, where pipelines fill and drain.
 
-    `work`: int64[m], work of each micro-batch in ticks.
-    `members`: micro-batches of the replica.
+    `work` has the ticks of each micro-batch of all.
     """
     yield list(members)
     rising = [
@@ -163,11 +160,9 @@ class MicrobatchExchange:
         self._time()
 
     def walk(self, steps: int, target: int, heat: int) -> int:
-        """Go on for some steps.
+        """Go on for some steps; return how many were left when the target was met.
 
-        `target`: makespan at which to stop.
-        `heat`: most ticks by which a replica may get slower in a step, plus one.
-        Returns: steps that were left when the target was met.
+        In a step a replica gets slower by less than `heat` ticks.
         """
         pace = ExchangePace(steps, heat, target, self._way)
         arrays = (self._members, self._counts, self._values, self._rng)
@@ -217,11 +212,9 @@ def improve_slowest(
 ) -> None:
     """Search, always where the slowest replica is, until it meets the target or is stuck.
 
-    `searches`: one for all replicas, or one for each.
-    `target`: makespan of the slowest at which to stop, in ticks.
-    `clock`: asked between walks of a few milliseconds.
-    `patience`: seconds on the slowest without a gain that is worth it after which to
-        stop.
+    There is one search for all replicas, or one for each. The slowest is stuck once it has taken as
+    many seconds as `patience` says without a gain that is worth it. The clock is asked between
+    walks of a few milliseconds.
     """
     params, heats = EXCHANGE_PARAMS, [Heat() for _ in searches]
     steps = params.first_steps

@@ -37,9 +37,8 @@ class Pattern:
     def of(cls, flow: Flow, schedule: Schedule) -> tuple[Pattern, IntArray]:
         """Return the pattern of a schedule and the micro-batches that fill its slots.
 
-        `flow`: the flow of the problem of the schedule.
-        `schedule`: any schedule that keeps precedences and resources.
-        Returns: Pattern, int64[m], slots are filled in the order of first starts.
+        Slots are filled in the order of first starts. The schedule has to keep precedences and
+        resources alone.
         """
         return cls.of_starts(flow, schedule.start[flow.ops])
 
@@ -47,13 +46,10 @@ class Pattern:
     def of_starts(
         cls, flow: Flow, start: IntArray, permutation: IntArray | None = None
     ) -> tuple[Pattern, IntArray]:
-        """Return the pattern of starts and the micro-batches that fill its slots.
+        """Return the pattern of starts, int64[m, V], and the micro-batches that fill its slots.
 
-        `start`: int64[m, V], starts in ticks of a schedule that keeps precedences and
-            resources.
-        `permutation`: int64[m], optional, micro-batch of each slot; by default in the
-            order of their first starts.
-        Returns: Pattern, int64[m], the pattern, and the micro-batch of each slot.
+        The starts keep precedences and resources. By default slots are filled in the order of first
+        starts.
         """
         if permutation is None:
             permutation = np.argsort(start.min(axis=1), kind="stable")
@@ -81,11 +77,9 @@ class Pattern:
         return self.before.tobytes()
 
     def orders(self, flow: Flow, permutation: IntArray) -> list[IntArray]:
-        """Return the ops of each resource in order.
+        """Return the op numbers of each resource that any op occupies, in order.
 
-        `permutation`: int64[m], micro-batch of each slot.
-        Returns: list of int64[...], op numbers by resource, of those that any op
-            occupies.
+        `permutation` has the micro-batch of each slot.
         """
         slot, position = np.divmod(self.line, flow.num_positions)
         ops, resource = flow.ops[permutation[slot], position], flow.resource[position]
@@ -118,16 +112,12 @@ class ReplicaPattern:
 
 
 def replica_pattern_of(schedule: Schedule, flow: Flow) -> ReplicaPattern:
-    """Read the order of ops off a schedule.
+    """Read the order of ops off a schedule of a pipeline.
 
     A micro-batch has the slot of its place among all by the start of their first op. An op waits
     for those before it by the precedences of the problem and for the one before it on its
-    resources.
-
-    `schedule`: a schedule of a pipeline.
-    `flow`: a flow of the same pipeline, with any number of micro-batches.
-    Returns: the order; whatever the durations, running it as early as possible keeps
-        all precedences and overlaps nothing.
+    resources. So whatever the durations, running the order as early as possible keeps all
+    precedences and overlaps nothing. The flow may have any number of micro-batches.
     """
     problem = schedule.problem
     keys = Dag.of(problem).level, schedule.end, schedule.start
@@ -173,11 +163,7 @@ def _slots(schedule: Schedule, ops: IntArray) -> IntArray:
 
 
 def together(patterns: Sequence[ReplicaPattern], flow: Flow) -> ReplicaPatterns:
-    """Return the record of several patterns that kernels read.
-
-    `flow`: the flow of their positions.
-    Returns: in the same order.
-    """
+    """Return the record of several patterns that kernels read, in the same order."""
     pool = np.append(flow.pool, np.full(len(patterns[0].ops), FREE))
     counts = [len(pattern.source) for pattern in patterns]
     shift = np.concatenate(([0], np.cumsum(counts)))

@@ -100,8 +100,7 @@ class PermutationSearch:
     def run(self, starts: Iterable[Timed]) -> Timed | None:
         """Return the best line that is found, None where every pattern overruns a pool.
 
-        `starts`: patterns to begin with, each with a permutation; those that overrun a
-            pool too.
+        The search begins with each of `starts`; those that overrun a pool may be among them.
         """
         patterns: list[Timed] = []
         self._round(_kept(starts, patterns))
@@ -232,7 +231,7 @@ class PermutationSearch:
 
 
 def _may_overrun(flow: Flow) -> bool:
-    """Return true if some pool does not hold all that all micro-batches acquire."""
+    """Whether some pool does not hold all that all micro-batches acquire."""
     acquired = [
         flow.acquire[:, flow.pool == pool].sum() for pool in range(len(flow.room))
     ]
@@ -271,16 +270,11 @@ class Annealer:
     def improve(
         self, timed: Timed, steps: int, *, heat: int, shifts: int, target: int = 0
     ) -> Timed:
-        """Return the best of a number of changes, one after the other.
+        """Return the best of a number of changes to a feasible line, one after the other.
 
-        `timed`: a feasible pattern and its permutation.
-        `steps`: number of changes that are tried.
-        `heat`: ticks by which a change may worsen the makespan in the beginning, in the
-            mean.
-        `shifts`: changes in 1,000 that move an op on its device; the others move
-            micro-batches.
-        `target`: makespan in ticks that nothing has to be sought below.
-        Returns: no worse than what was given.
+        In the beginning a change may worsen the makespan by `heat` ticks in the mean. Of 1,000
+        changes `shifts` move an op on its device, the others move micro-batches. Nothing is sought
+        below the target.
         """
         evaluator = self.evaluator
         # Ops that stand near each other in time stand near in the line: shifts rearrange less.

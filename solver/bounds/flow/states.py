@@ -110,15 +110,12 @@ def solve_states(
     clock: Clock | None = None,
     params: StatesParams = STATES,
 ) -> StatesAnswer | None:
-    """Search for a makespan below an upper bound.
+    """Search for a makespan below an upper bound; None where the flow has no such states.
 
-    `upper`: only a makespan below this is of use, in ticks.
-    `delay`: int64[m, V], optional, ticks for which all that follows an op in its
-        micro-batch waits beside its lags. Delays are between ops of different
-        resources, beside lags or at the end.
-    `lower`: a lower bound that is known, in ticks: the search ends where it is met. It
-        may be of more than this flow, whose own schedules may all end sooner.
-    Returns: none where flows of this shape have no such states, see `_shape_of`.
+    Such states are those of `_shape_of`. All that follows an op in its micro-batch waits for its
+    `delay`, int64[m, V], beside its lags: between ops of different resources, or at the end. The
+    search ends where it meets the lower bound, which may be of more than this flow, whose own
+    schedules may all end sooner.
     """
     shape = _shape_of(flow)
     if shape is None:

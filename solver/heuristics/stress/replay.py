@@ -54,8 +54,8 @@ class Jitter:
     def check(self, problem: Problem) -> None:
         """Refuse jitter that does not fit a problem.
 
-        Raises `InputError`: a variation is negative, not finite or too large; a factor
-            is not positive; a kind or a device does not exist.
+        An `InputError` says that a variation is negative, not finite or too large, that a factor is
+        not positive, or that a kind or a device does not exist.
         """
         kinds = [*dict.fromkeys(_shown(kind) for kind in problem.kinds)]
         for kind, variation in self.by_kind.items():
@@ -104,12 +104,7 @@ def _shown(kind: str) -> str:
 def drawn(
     problem: Problem, jitter: Jitter, runs: int, seed: int
 ) -> Iterator[FloatArray]:
-    """Draw the durations of all runs, block by block.
-
-    `jitter`: random factors of durations.
-    `runs`, `seed`: number of runs, and seed of their durations.
-    Yields: float64[n, b], durations in ticks of the next b runs.
-    """
+    """Draw the durations of all runs, block by block: float64[n, b] in ticks of the next b runs."""
     spread, expected = jitter.spread(problem), jitter.expected(problem)
     middle = np.log(np.maximum(expected, 1e-300)) - spread**2 / 2
     random = np.random.default_rng(seed)
@@ -182,11 +177,7 @@ class FixedOrders:
         return end
 
     def last_before(self, op: int, end: FloatArray) -> int | None:
-        """Return the op that lets another one start last; None if it waits for nobody.
-
-        `op`: the op that waits.
-        `end`: float64[n], ends in one run.
-        """
+        """Return the op that lets another one start last in a run; None if it waits for nobody."""
         before, lag = self._sources[op]
         if not len(before):
             return None
@@ -196,8 +187,8 @@ class FixedOrders:
 def refuse_unfit(problem: Problem) -> None:
     """Refuse a problem whose schedules are more than the orders of their resources.
 
-    Raises `InputError`: ops are pinned to moments or windows, or no order of a resource
-        says which op takes a shared memory first.
+    An `InputError` says that ops are pinned to moments or windows, or that no order of a resource
+    says which op takes a shared memory first.
     """
     if np.any(problem.pinned != FREE) or problem.windows:
         raise InputError(
@@ -222,12 +213,9 @@ def stressed(
 ) -> StressReport:
     """Measure the distribution of makespans of several schedules of one problem.
 
-    `contenders`: schedules by name, the one to compare the others with first.
-    `jitter`: random factors of durations.
-    `runs`, `seed`: number of runs, the same for every schedule, and seed of their
-        durations.
-    Returns: an entry for each schedule, in their order; times in the instance's unit.
-    Raises `InputError`: `runs` is out of range, or `jitter` does not fit the problem.
+    The others are compared with the first one; all have the same durations in each run. There is an
+    entry for each schedule, in their order, with times in the instance's unit. An `InputError` says
+    that `runs` is out of range, or that the jitter does not fit the problem.
     """
     limit = 10_000_000
     if not 1 <= runs <= limit:

@@ -49,15 +49,10 @@ def make_robust(
     seed: int,
     params: RobustParams = ROBUST,
 ) -> Schedule:
-    """Search for a schedule that jitter delays less.
+    """Search for a valid schedule that jitter delays less and whose makespan is not longer.
 
-    `jitter`: random factors of durations.
-    `seed`: seed of durations and moves.
-    `params`: effort of the search.
-    Returns: a valid one whose makespan is not longer, each op as early as its order
-        allows; the given one if none is better by other random durations than those of
-        the search.
-    Raises `InputError`: as `FixedOrders`.
+    Each op starts as early as its order allows. The schedule is the old one if none is better by
+    other random durations than those of the search. An `InputError` is one of `FixedOrders`.
     """
     search = _RobustOrderSearch(schedule, jitter, seed, params)
     for _ in range(params.steps):

@@ -75,8 +75,7 @@ class ArgumentLayout:
 def layout_of(value: Any) -> ArgumentLayout:
     """Return the layout of an argument, and of all like it.
 
-    Returns: how it is passed.
-    Raises `UntranslatableError`: the argument, or a field of it, is a float.
+    An `UntranslatableError` says that it, or a field of it, is a float.
     """
     if isinstance(value, np.ndarray):
         return ArgumentLayout(POINTER)
@@ -133,19 +132,15 @@ class Body:
             self.is_open = False
 
     def fork(self, truth: str, yes: str, no: str) -> None:
-        """End the block: go on at one of two labels.
-
-        `truth`, `yes`, `no`: a register or constant of one bit; labels.
-        """
+        """End the block: go on at one of two labels, as a register or constant of one bit says."""
         self.lines.append(f"br i1 {truth}, label %{yes}, label %{no}")
         self.is_open = False
 
     def refuse(self, truth: str, description: str, first: str, second: str) -> None:
-        """Let checked code end where something is wrong.
+        """Let checked code end where the register `truth` says that something is wrong.
 
-        `truth`, `description`: a register of one bit; name of the error, a space, and
-            what is wrong where.
-        `first`, `second`: constants or registers that the caller is told too.
+        The description is the name of the error, a space, and what is wrong where. The caller is
+        told two constants or registers too.
         """
         wrong, fine = self.fresh("l"), self.fresh("l")
         self.fork(truth, wrong, fine)
@@ -191,11 +186,7 @@ class Body:
         return self.read(value)
 
     def store(self, room: Value, value: Value) -> None:
-        """Write a value into slots.
-
-        `room`, `value`: slots, and a value of the same shape.
-        Raises `UntranslatableError`: if the shapes differ.
-        """
+        """Write a value into slots; an `UntranslatableError` says that their shapes differ."""
         if isinstance(room, Array) and isinstance(value, Array):
             self.store(room.pointer, value.pointer)
             self.store(room.length, value.length)

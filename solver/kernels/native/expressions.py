@@ -58,11 +58,7 @@ class Expressions:
         self.body, self.frame = body, frame
 
     def call(self, function: Any, arguments: list[Value]) -> Value | None:
-        """Add the instructions of a part in this place; return what it returns, in slots.
-
-        `function`, `arguments`: the part, and its arguments.
-        Returns: none where it returns nothing.
-        """
+        """Add the instructions of a part in this place; return what it returns, in slots."""
         raise NotImplementedError
 
     def value(self, node: ast.expr) -> Value:
@@ -128,10 +124,8 @@ class Expressions:
     ) -> None:
         """Add a test to checked code, nothing to other code: where it holds, the kernel ends.
 
-        `test`, `error`: operation that returns one bit, and which of Python's errors
-            the caller raises.
-        `node`, `first`, `second`: what is wrong, and its numbers: index and length, or
-            operands.
+        The test is an operation that returns one bit. The caller raises Python's error about the
+        node with two numbers: index and length, or operands.
         """
         if self.body.fault:
             module = self.frame.namespace["__name__"]
@@ -154,8 +148,7 @@ class Expressions:
     ) -> Number:
         """Add an operation of two numbers.
 
-        `first`, `operator`, `second`: its operands and what is done.
-        Raises `UntranslatableError`: if the operator has no translation.
+        An `UntranslatableError` says that the operator has no translation.
         """
         emit, kind = self.body.emit, type(operator)
         self._refuse_operands(first.text, second.text, kind, node)

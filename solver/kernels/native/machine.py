@@ -29,15 +29,10 @@ def machine_code(
 ) -> MachineCode | None:
     """Return a kernel as machine code, from the cache if it is there.
 
-    Checked code is neither taken from the cache nor kept in it.
-
-    `function`, `arguments`: the kernel, and the arguments of one call; those of all
-        others must be alike.
-    `callees`: functions that it may call.
-    `may_make`, `is_checked`: whether it is compiled where the cache does not have it;
-        whether indices and operands are checked.
-    Returns: ready to be called; None where there is none and none may be made.
-    Raises `UntranslatableError`: if the kernel uses something that has no translation.
+    The arguments are those of one call; those of all others must be alike. The kernel may call the
+    callees. Where the cache does not have it, it is compiled, or None where that may not be.
+    Checked code, which checks indices and operands, is neither taken from the cache nor kept in it.
+    An `UntranslatableError` says that the kernel uses something that has no translation.
     """
     layouts = [layout_of(value) for value in arguments]
     returns = str(function.__annotations__.get("return")) != "None"
@@ -134,10 +129,9 @@ class CheckedCode(MachineCode):
     """A kernel that looks at each index and operand before it uses it."""
 
     def __call__(self, *arguments: Any) -> int | None:
-        """Run the kernel.
+        """Run the kernel; raise Python's error if an index or operand is out of range.
 
-        Raises `IndexError, ZeroDivisionError, OverflowError, ValueError`: if an index
-            or operand is out of range; arrays are as they were written until then.
+        Arrays are as they were written until then.
         """
         fault = np.zeros(3, dtype=np.int64)
         answer = super().__call__(*arguments, fault.ctypes.data)

@@ -52,12 +52,9 @@ def translate(
 ) -> str:
     """Return a kernel as text in LLVM's language.
 
-    `layouts`: how its arguments are passed; a last one of the kind `FAULT` asks for
-        checked code.
-    `callees`: functions that it may call.
-    Returns: a module with one function, `SYMBOL`, which takes the address of the words
-        of all arguments.
-    Raises `UntranslatableError`: if the kernel uses something that has no translation.
+    It is a module with one function, `SYMBOL`, which takes the address of the words of all
+    arguments; a last layout of the kind `FAULT` asks for checked code. The kernel may call the
+    callees. An `UntranslatableError` says that it uses something that has no translation.
     """
     body = Body()
     arguments = _arguments(body, "%words", layouts)
