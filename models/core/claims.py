@@ -65,7 +65,7 @@ def refuted(
 
 
 def agrees(claimed: Any, computed: Any, slack: Fraction) -> bool:
-    """Whether a value of a document equals the computed one; not where it should be a number.
+    """Whether a value of a document equals the computed one; only a number equals a number.
 
     Values are numbers, texts, None, or lists and mappings of them.
     """

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from ppsolve.models.core.problem import (
     Pool,
     Problem,
 )
+
+T = TypeVar("T")
 
 
 def columns_of(problem: Problem, ops: IntArray) -> dict[str, IntArray]:
@@ -67,52 +70,28 @@ def joined(problems: Sequence[Problem]) -> Problem:
     have the same tick and objective, and no windows. Their ops follow each other; names that no
     label gives are kept.
     """
-    resources = tuple(
-        dict.fromkeys(key for problem in problems for key in problem.resources)
-    )
-    kinds = tuple(dict.fromkeys(kind for problem in problems for kind in problem.kinds))
-    number_of = {key: number for number, key in enumerate(resources)}
-    kind_of = {kind: number for number, kind in enumerate(kinds)}
-    renumbered = [
-        np.array([number_of[key] for key in problem.resources]) for problem in problems
-    ]
-    rekinded = [
-        np.array([kind_of[kind] for kind in problem.kinds]) for problem in problems
-    ]
+    resources, resource_numbers = _numbered([problem.resources for problem in problems])
+    kinds, kind_numbers = _numbered([problem.kinds for problem in problems])
     first = np.cumsum([0, *(problem.num_ops for problem in problems)]).tolist()
     rows = np.cumsum([0, *(len(problem.resource_idx) for problem in problems)])
     shifted = list(zip(first, problems, strict=False))
-    spans = np.concatenate(
-        [
-            table[problem.span_resources]
-            for table, problem in zip(renumbered, problems, strict=True)
-        ]
-    )
     pointers = [
         problem.resource_ptr[:-1] + row
         for row, problem in zip(rows, problems, strict=False)
     ]
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(problem, name) for problem in problems])
-        for name in COLUMNS
+        for name in (*COLUMNS, "lag")
     }
-    columns["kind"] = np.concatenate(
-        [table[problem.kind] for table, problem in zip(rekinded, problems, strict=True)]
-    )
+    for name in ("before", "after", "points"):
+        columns[name] = np.concatenate([getattr(p, name) + by for by, p in shifted])
+    spans = _renumbered(resource_numbers, [p.span_resources for p in problems])
     return replace(
         problems[0],
-        **columns,
+        **columns | {"kind": _renumbered(kind_numbers, [p.kind for p in problems])},
         resources=resources,
         resource_ptr=np.concatenate([*pointers, rows[-1:]]),
-        resource_idx=np.concatenate(
-            [
-                table[problem.resource_idx]
-                for table, problem in zip(renumbered, problems, strict=True)
-            ]
-        ),
-        before=np.concatenate([problem.before + by for by, problem in shifted]),
-        after=np.concatenate([problem.after + by for by, problem in shifted]),
-        lag=np.concatenate([problem.lag for problem in problems]),
+        resource_idx=_renumbered(resource_numbers, [p.resource_idx for p in problems]),
         pools=_joined_pools(shifted),
         families=tuple(
             rows + by for by, problem in shifted for rows in problem.families
@@ -124,13 +103,20 @@ def joined(problems: Sequence[Problem]) -> Problem:
             for by, problem in shifted
             for op, name in problem.explicit_names.items()
         },
-        points=np.concatenate([problem.points + by for by, problem in shifted]),
         joined={
             op + by: ops
             for by, problem in shifted
             for op, ops in problem.joined.items()
         },
     )
+
+
+def _numbered(rows: Sequence[tuple[T, ...]]) -> tuple[tuple[T, ...], list[IntArray]]:
+    """Return the different keys of all rows, and the number of each key of each row."""
+    number = {key: index for index, key in enumerate(dict.fromkeys(chain(*rows)))}
+    return tuple(number), [
+        np.array([number[key] for key in row], dtype=np.int64) for row in rows
+    ]
 
 
 def _joined_pools(shifted: Sequence[tuple[int, Problem]]) -> tuple[Pool, ...]:
@@ -140,20 +126,13 @@ def _joined_pools(shifted: Sequence[tuple[int, Problem]]) -> tuple[Pool, ...]:
             groups[pool.key].append((by, pool))
     pools = []
     for members in groups.values():
-        amounts: dict[Fraction, int] = {}
-        tables = [
-            np.array(
-                [amounts.setdefault(amount, len(amounts)) for amount in pool.amounts],
-                np.int64,
-            )
-            for _, pool in members
-        ]
+        amounts, tables = _numbered([pool.amounts for _, pool in members])
         pools.append(
             replace(
                 members[0][1],
                 capacity=min(pool.capacity for _, pool in members),
                 initial=sum((pool.initial for _, pool in members), Fraction(0)),
-                amounts=tuple(amounts),
+                amounts=amounts,
                 acquire_op=np.concatenate(
                     [pool.acquire_op + by for by, pool in members]
                 ),

@@ -213,12 +213,9 @@ class HasSchedule(ShownInNotebooks, HasOps):
     ) -> Any:
         """Return the chart of the schedule, with memory below it, as a figure.
 
-        An `InputError` says that there is no schedule, or that matplotlib is not installed.
-
-        `instance`: the scheduled instance; by default the one that a result carries.
-        `title`: first line; empty for no lines above the chart.
-        `inches`: width of the figure.
-        Returns: the figure; ``figure.savefig("schedule.pdf")`` writes it.
+        By default it is that of the instance that a result carries. An empty title leaves out the
+        lines above the chart; `inches` is its width. ``figure.savefig("schedule.pdf")`` writes the
+        figure. An `InputError` says that there is no schedule, or that matplotlib is not installed.
         """
         return display("gantt", self, instance, title=title, inches=inches)
 

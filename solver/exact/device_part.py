@@ -87,8 +87,9 @@ class Machines:
         kept = np.zeros(self.problem.num_ops, dtype=np.bool_)
         for resource in resources:
             kept[self.problem.ops_by_resource[resource]] = True
-        ops = np.flatnonzero(kept)
-        return DevicePart(self, tuple(resources), ops, self._ways(kept))
+        return DevicePart(
+            self, tuple(resources), np.flatnonzero(kept), self._ways(kept)
+        )
 
     def _ways(self, kept: BoolArray) -> Ways:
         exits: list[dict[int, int]] = [{} for _ in range(len(kept))]

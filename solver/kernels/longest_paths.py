@@ -105,7 +105,7 @@ def _hold_back(graph: PrecedenceGraph, groups: Groups, target: int, start: Any) 
 def start_within(
     graph: PrecedenceGraph, groups: Groups, target: int, start: Any
 ) -> int:
-    """Find the earliest starts with the span of every group at most `target`; return 0 if none are.
+    """Find the earliest starts with the span of every group at most `target`; return 0 if none.
 
     Each group is one edge back from its last op to its first. As in Bellman and Ford's algorithm a
     feasible system changes no more after as many rounds as there are such edges. Ops are numbered

@@ -62,8 +62,11 @@ class Turn:
 
     def share(self, fraction: float) -> Self:
         """Return a turn that has a part of the time of this one."""
-        clock = self.clock.share(fraction)
-        return replace(self, clock=clock, units_share=self.units_share * fraction)
+        return replace(
+            self,
+            clock=self.clock.share(fraction),
+            units_share=self.units_share * fraction,
+        )
 
 
 def always(turn: Turn) -> bool:

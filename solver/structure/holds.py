@@ -247,8 +247,7 @@ def _check_start(
     counts = np.bincount(holds.index[held], minlength=len(holds.amounts)).tolist()
     in_use = sum(map(mul, holds.amounts, counts), holds.base)
     if in_use > pool.limit:
-        first = np.setdiff1d(holds.acquire[held], (ALWAYS, op))
-        holders = problem.op_names(first)
+        holders = problem.op_names(np.setdiff1d(holds.acquire[held], (ALWAYS, op)))
         partners = ", ".join(sorted(set(holders))[:8])
         need = f"together with {partners} needs" if partners else "alone needs"
         raise MemoryInfeasible(
