@@ -82,7 +82,7 @@ class MicrobatchExchange:
     `patterns`: orders of a replica.
     `choice`: the pattern for each number of micro-batches.
     `members`: where to start: micro-batches of each replica by slot.
-    `way`: `REORDER`, `EXCHANGE` or `MOVE`.
+    `neighbourhood`: `REORDER`, `EXCHANGE` or `MOVE`.
     `seed`: seed of the random numbers, from 1.
     """
 
@@ -92,11 +92,11 @@ class MicrobatchExchange:
         choice: Choice,
         sizes: ExchangeSizes,
         members: Sequence[Sequence[int]],
-        way: int,
+        neighbourhood: int,
         seed: int = 1,
     ) -> None:
         self._problem = timed_replicas(patterns, sizes, choice, len(members))
-        self._way, self._rng = way, np.array([seed], dtype=np.int64)
+        self._way, self._rng = neighbourhood, np.array([seed], dtype=np.int64)
         # Each array has two halves: what is, and what was in the best assignment.
         count, half = len(members), len(members) * choice.width
         self._members = np.zeros(2 * half, dtype=np.int64)
