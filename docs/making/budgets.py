@@ -63,13 +63,13 @@ def comments(of: type) -> dict[str, str]:
     }
     (body,) = ast.parse(source).body
     assert isinstance(body, ast.ClassDef)
-    return {
-        node.target.id: said[node.lineno].removeprefix("#").strip()
-        for node in body.body
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and node.lineno in said
-    }
+    behind = {}
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            for line in [line for line in lines if line in said]:
+                behind[node.target.id] = said[line].removeprefix("#").strip()
+    return behind
 
 
 def page() -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,19 @@ from ppsolve.models.kinds.pipeline.steps import (
 )
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 
+
+class Addition(NamedTuple):
+    """What a part of a pipeline adds to its lowered problem: jobs beside its ops."""
+
+    # takes the pipeline in numbers; yields times that must become whole ticks
+    times: Callable[[PipelineInstance], Iterator[Fraction]]
+    # takes the pipeline and its problem; returns the problem with more, or the same
+    add: Callable[[PipelineInstance, Problem], Problem]
+
+
+ADDITIONS = (Addition(filler_times, with_fillers),)
+"""The parts that add something, in the order in which they do."""
+
 MAX_LOWERED = 1_000_000
 """Most ops of all micro-batches that are scheduled, at 2.5 KB each; instances may describe more."""
 
@@ -103,9 +116,10 @@ def lower_pipeline(
                 source=instance.name,
                 field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
             )
-    return with_fillers(
-        instance, _PipelineLowering(instance, scale, modes, choice).run()
-    )
+    problem = _PipelineLowering(instance, scale, modes, choice).run()
+    for addition in ADDITIONS:
+        problem = addition.add(instance, problem)
+    return problem
 
 
 def lower_split(
@@ -150,7 +164,9 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     yield from collective_times(instance)
     modes = modes_of(instance)
     again = [] if modes is None else list(mode_times(modes))
-    yield from chain(again, filler_times(instance), block_times(instance, again))
+    yield from chain(again, block_times(instance, again))
+    for addition in ADDITIONS:
+        yield from addition.times(instance)
     over = hops(instance)
     yield from (
         entry_at(instance.p2p.latency, source, target) for _, source, target in over
