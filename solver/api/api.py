@@ -139,36 +139,36 @@ def optimize(
         else SearchParams().varied(params or {})
     )
     clock = options.clock(began)
-    given, kind = instance, kind_of(instance)
-    chosen = chosen_heuristics(instance, options.heuristics, more_heuristics)
+    outer, kind = instance, kind_of(instance)
+    selection = chosen_heuristics(instance, options.heuristics, more_heuristics)
 
-    def solve_alone(inner: Instance, own: Clock) -> Result:
+    def solve_alone(inner: Instance, limit: Clock) -> Result:
         task = kind_of(inner).task(inner, exact=exact)
-        alone = replace(options, heuristics=None, robust=None, gap=0.0)
+        inner_options = replace(options, heuristics=None, robust=None, gap=0.0)
         return SolveRun(
-            task, chosen_heuristics(inner, None, ()), alone, None, own
+            task, chosen_heuristics(inner, None, ()), inner_options, None, limit
         ).execute()
 
-    instance, inner_results = solve_inner(given, solve_alone, clock)
+    instance, inner_results = solve_inner(outer, solve_alone, clock)
 
-    def ready(task: Task, known: Any = start) -> Task:
+    def prepared(task: Task, initial: Any = start) -> Task:
         if robust is not None:
             task.refuse_robust()
-        if known is not None:
-            task.begin_from(known)
+        if initial is not None:
+            task.begin_from(initial)
         return task
 
-    def run(make: Callable[[], Task], own: Clock = clock) -> Result:
-        task = task_in_time(make, own) or UnreadyTask(kind, instance)
-        return SolveRun(task, chosen, options, on_progress, own, budgets).execute()
+    def run(make: Callable[[], Task], limit: Clock = clock) -> Result:
+        task = task_in_time(make, limit) or UnreadyTask(kind, instance)
+        return SolveRun(task, selection, options, on_progress, limit, budgets).execute()
 
     if runtime is None:
-        result = run(lambda: ready(kind.task(instance, exact=exact)))
+        result = run(lambda: prepared(kind.task(instance, exact=exact)))
     else:
         result = optimize_for(
-            narrowed(instance, runtime, exact=exact), run, ready, clock
+            narrowed(instance, runtime, exact=exact), run, prepared, clock
         )
-    return of_both_levels(given, result, inner_results)
+    return of_both_levels(outer, result, inner_results)
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:
@@ -221,10 +221,10 @@ def simulate(
     NotApplicableError
         The heuristic is not defined on the instance; says what it needs.
     """
-    kind, found = kind_of(instance), find_heuristic(heuristic)
-    entry = kind.simulate(found, instance, group_size=group_size, exact=exact)
+    kind, resolved = kind_of(instance), find_heuristic(heuristic)
+    entry = kind.simulate(resolved, instance, group_size=group_size, exact=exact)
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
-        raise NotApplicableError(entry.reason or "", found.name)
+        raise NotApplicableError(entry.reason or "", resolved.name)
     unit = kind.value_unit(instance)
     return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
 
@@ -265,9 +265,9 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     `make`: makes the task; left behind `SLACK` after the end of the clock.
     `clock`: clock of the call; without a deadline the function runs to its end.
     """
-    made: list[Task] = []
-    is_made = call_within(lambda: made.append(make()), clock)
-    return made[0] if is_made else None
+    tasks: list[Task] = []
+    is_made = call_within(lambda: tasks.append(make()), clock)
+    return tasks[0] if is_made else None
 
 
 class UnreadyTask(Task):

@@ -52,19 +52,19 @@ def check_bound(
             f"bounds of {task.schedules_of} cannot be proved again", field="bound"
         )
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
-    shown = None if ticks is None else task.shown(ticks)
+    claim = None if ticks is None else task.shown(ticks)
     try:
         task.find_bounds()
     except MemoryInfeasible:
-        return BoundCheck(shown, "memory")
+        return BoundCheck(claim, "memory")
     if ticks is not None and task.board.bound.value >= ticks:
-        return BoundCheck(shown, task.board.bound.name)
+        return BoundCheck(claim, task.board.bound.name)
     if task.board.value is not None and (ticks is None or task.board.value < ticks):
-        return BoundCheck(shown, None, task.shown(task.board.value))
-    return _search(task, ticks, shown)
+        return BoundCheck(claim, None, task.shown(task.board.value))
+    return _search(task, ticks, claim)
 
 
-def _search(task: ScheduleTask, ticks: int | None, shown: Figure | None) -> BoundCheck:
+def _search(task: ScheduleTask, ticks: int | None, claim: Figure | None) -> BoundCheck:
     analytic = task.board.bound.value
     for round_ in count():
         limits = SearchLimits(
@@ -80,9 +80,9 @@ def _search(task: ScheduleTask, ticks: int | None, shown: Figure | None) -> Boun
             text = f"cannot be proved again above {task.shown(analytic)}, as {task.unproved}"
             raise InputError(text, field="bound")
         if answer.infeasible:
-            return BoundCheck(shown, EXACT)
+            return BoundCheck(claim, EXACT)
         if answer.schedule is not None:
-            return BoundCheck(shown, None, task.shown(answer.schedule.value))
+            return BoundCheck(claim, None, task.shown(answer.schedule.value))
         if answer.stop_reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:

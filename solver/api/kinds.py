@@ -106,9 +106,9 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     """
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}", source=source)
-    found = describe_document(data)
-    if found is not None and found != INSTANCE:
-        raise InputError(found, source=source)
+    description = describe_document(data)
+    if description is not None and description != INSTANCE:
+        raise InputError(description, source=source)
     if "kind" not in data:
         text = f"this field is required (one of {', '.join(KINDS)})"
         raise InputError(text, source=source, field="kind")
@@ -116,8 +116,8 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
     kind = known_kind(name) if isinstance(name, str) else None
     if kind is None:
         word = name[:40] if isinstance(name, str) else ""
-        shown = f'"{word}"' if isinstance(name, str) else describe(name)
-        text = f"unknown kind {shown}" + did_you_mean(word, KINDS)
+        label = f'"{word}"' if isinstance(name, str) else describe(name)
+        text = f"unknown kind {label}" + did_you_mean(word, KINDS)
         raise InputError(text, source=source, field="kind")
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
@@ -238,17 +238,18 @@ def schedule_of(
         problem.
     """
     kind = kind_of(instance)
-    known = (each for each in kind.heuristics_of(instance) if each.name == entry.name)
-    heuristic = next(known, None)
+    heuristic = next(
+        (h for h in kind.heuristics_of(instance) if h.name == entry.name), None
+    )
     if heuristic is not None and (entry.pattern or not heuristic.is_search):
-        made = kind.run_heuristic(heuristic, instance, problem)
-        found = made.schedule
+        outcome = kind.run_heuristic(heuristic, instance, problem)
+        schedule = outcome.schedule
         if (
-            found is not None
-            and made.orders == entry.orders
-            and problem.scale.time(found.makespan) == entry.makespan
+            schedule is not None
+            and outcome.orders == entry.orders
+            and problem.scale.time(schedule.makespan) == entry.makespan
         ):
-            return found
+            return schedule
     followed = stored = None
     if entry.schedule is not None:
         stored = kind.read(instance, problem, entry.model_dump(mode="json"))[0]
@@ -269,11 +270,11 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
     Raises `InputError`: names the field of the number.
     """
     limit = MAX_MOMENT.adjusted()
-    for at, value in leaves(data):
+    for path, value in leaves(data):
         if isinstance(value, Decimal | int) and Decimal(value).adjusted() > limit:
             try:
                 as_moment(value)
             except ValueError as error:
                 raise InputError(
-                    str(error), source=source, field=field_path(at)
+                    str(error), source=source, field=field_path(path)
                 ) from None

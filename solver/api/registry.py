@@ -42,11 +42,13 @@ def installed() -> tuple[Heuristic, ...]:
 
     One that has the name of a published heuristic goes by its ``module:function``.
     """
-    taken = {one.name for kind in KINDS.values() for one in kind.heuristics}
-    taken |= {one.name for one in GENERIC}
+    published = {
+        heuristic.name for kind in KINDS.values() for heuristic in kind.heuristics
+    }
+    published |= {heuristic.name for heuristic in GENERIC}
     return tuple(
         own_heuristic(
-            point.value if point.name.lower() in taken else point.name,
+            point.value if point.name.lower() in published else point.name,
             partial(load_function, point.value),
         )
         for point in sorted(
@@ -55,7 +57,7 @@ def installed() -> tuple[Heuristic, ...]:
     )
 
 
-def find_heuristic(given: Named) -> Heuristic:
+def find_heuristic(heuristic: Named) -> Heuristic:
     """Return the heuristic of a name, of a spec (see `load_function`), or of a function.
 
     Names are taken in upper or lower case; a user's function keeps the name that was given, or its
@@ -64,18 +66,18 @@ def find_heuristic(given: Named) -> Heuristic:
     Raises `InputError`: there is none, and which is nearest; or the function cannot be
         imported or called.
     """
-    if not isinstance(given, str):
-        if not callable(given):
+    if not isinstance(heuristic, str):
+        if not callable(heuristic):
             raise InputError(
-                f"expected the name of a heuristic or a function, got {given!r:.40}"
+                f"expected the name of a heuristic or a function, got {heuristic!r:.40}"
             )
-        arguments_of(given)
-        return own_heuristic(name_of(given), lambda: given)
-    if is_spec(given):
-        function = load_function(given)
+        arguments_of(heuristic)
+        return own_heuristic(name_of(heuristic), lambda: heuristic)
+    if is_spec(heuristic):
+        function = load_function(heuristic)
         arguments_of(function)
-        return own_heuristic(given, lambda: function)
-    return known_heuristic(given)
+        return own_heuristic(heuristic, lambda: function)
+    return known_heuristic(heuristic)
 
 
 def known_heuristic(name: str) -> Heuristic:
@@ -84,16 +86,16 @@ def known_heuristic(name: str) -> Heuristic:
     Raises `InputError`: there is none of this name in upper or lower case; names the
         nearest.
     """
-    known = {one.lower(): heuristic for one, heuristic in all_heuristics().items()}
-    found = known.get(name.lower())
-    if found is None:
-        hint = did_you_mean(name.lower(), all_heuristics(), listed=len(known))
+    by_name = {key.lower(): heuristic for key, heuristic in all_heuristics().items()}
+    match = by_name.get(name.lower())
+    if match is None:
+        hint = did_you_mean(name.lower(), all_heuristics(), listed=len(by_name))
         raise InputError(f'unknown heuristic "{name[:60]}"{hint}', longest=LONGEST_LINE)
-    return found
+    return match
 
 
 def chosen_heuristics(
-    instance: Instance, names: Iterable[Named] | None, more: Iterable[Named] = ()
+    instance: Instance, names: Iterable[Named] | None, extra: Iterable[Named] = ()
 ) -> tuple[Heuristic, ...]:
     """Return the heuristics to run on an instance, in the order of reports.
 
@@ -101,24 +103,28 @@ def chosen_heuristics(
         default.
     Returns: each once, functions last; of other kinds too where they are named.
     """
-    given = {
+    by_key = {
         name if isinstance(name, str) else id(name): name
-        for name in (*(names or ()), *more)
+        for name in (*(names or ()), *extra)
     }
-    wanted = [find_heuristic(name) for name in given.values()]
+    heuristics = [find_heuristic(name) for name in by_key.values()]
     if names is None:
-        wanted = [*kind_of(instance).heuristics_of(instance), *installed(), *wanted]
-        return tuple(_each_once(wanted))
-    place = {name: number for number, name in enumerate(all_heuristics())}
-    wanted.sort(key=lambda heuristic: place.get(heuristic.name, len(place)))
-    return tuple(_each_once(wanted))
+        heuristics = [
+            *kind_of(instance).heuristics_of(instance),
+            *installed(),
+            *heuristics,
+        ]
+        return tuple(_each_once(heuristics))
+    rank = {name: number for number, name in enumerate(all_heuristics())}
+    heuristics.sort(key=lambda heuristic: rank.get(heuristic.name, len(rank)))
+    return tuple(_each_once(heuristics))
 
 
 def _each_once(heuristics: Iterable[Heuristic]) -> Iterator[Heuristic]:
     seen: dict[str, list[Heuristic]] = {}
     for heuristic in heuristics:
         alike = seen.setdefault(heuristic.name, [])
-        if any(one is heuristic or not one.is_own for one in alike):
+        if any(previous is heuristic or not previous.is_own for previous in alike):
             continue
         alike.append(heuristic)
         number = f"#{len(alike)}" if len(alike) > 1 else ""

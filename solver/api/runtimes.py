@@ -34,7 +34,7 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     kind = kind_of(instance)
     if runtime not in kind.runtimes:
         kinds = " or ".join(
-            name for name, other in KINDS.items() if runtime in other.runtimes
+            name for name, candidate in KINDS.items() if runtime in candidate.runtimes
         )
         text = f'expected a {kinds}, got "{kind.name}"'
         raise InputError(text, source=instance.name, field=FIELD)
@@ -44,29 +44,29 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
 def optimize_for(
     narrowing: Narrowing,
     run: Callable[..., Result],
-    ready: Callable[..., Task],
+    prepare: Callable[..., Task],
     clock: Clock,
 ) -> Result:
     """Find the best schedule that a runtime runs, then the best of all within the same time.
 
-    `run` solves the task that a function makes, by default within the clock of the call; `ready`
+    `run` solves the task that a function makes, by default within the clock of the call; `prepare`
     prepares a task as the call asks, or to begin with a schedule that is given.
     """
     if not narrowing.is_finite:
-        result = run(lambda: ready(narrowing.task()))
+        result = run(lambda: prepare(narrowing.task()))
         return result.model_copy(update=narrowing.fields(None, result, None))
     tasks: list[Task] = []
 
     def make() -> Task:
         tasks.append(narrowing.task())
-        return ready(tasks[0])
+        return prepare(tasks[0])
 
     result, best = run(make, clock.share(FIRST_SHARE)), None
     if not tasks:
         return result
     update: dict[str, Any] = {}
     if result.stop_reason is not StopReason.INTERRUPTED:
-        best = run(lambda: ready(narrowing.any_order(), tasks[0].schedule))
+        best = run(lambda: prepare(narrowing.any_order(), tasks[0].schedule))
         if best.stop_reason is StopReason.INTERRUPTED:
             update["stop_reason"] = StopReason.INTERRUPTED
     update |= narrowing.fields(tasks[0], result, best)

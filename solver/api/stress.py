@@ -86,50 +86,54 @@ def _contenders(
     data: Any, source: str | None, otherwise: Instance | None
 ) -> dict[str, FixedOrders]:
     instance, schedule = schedule_in(data, source, otherwise=otherwise)
-    found = owner_in(data, source)
+    owner = owner_in(data, source)
     broken = check_schedule(schedule.problem, schedule)
     if broken:
         raise InputError(
             f"it breaks a rule: {broken[0]}", source=source, field="schedule"
         )
     entries = (
-        found.heuristics if isinstance(found, Result) else [found] if found else []
+        owner.heuristics if isinstance(owner, Result) else [owner] if owner else []
     )
-    schedules = {_name(found): schedule.normalised()}
+    schedules = {_name(owner): schedule.normalised()}
     kind = kind_of(instance)
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry.status is HeuristicStatus.FEASIBLE and entry.orders is not None:
-            at = f"heuristics[{place}].orders"
+            field = f"heuristics[{index}].orders"
             problem = kind.lower(instance, document=entry.model_dump(mode="json"))
-            own = _schedule_of(entry, instance, problem, source, at)
-            if not _is_of_same_ops(own.problem, schedule.problem):
+            candidate = _schedule_of(entry, instance, problem, source, field)
+            if not _is_of_same_ops(candidate.problem, schedule.problem):
                 continue
-            own = _renumbered(own, schedule.problem)
-            if np.array_equal(schedules.setdefault(entry.name, own).start, own.start):
+            candidate = _renumbered(candidate, schedule.problem)
+            if np.array_equal(
+                schedules.setdefault(entry.name, candidate).start, candidate.start
+            ):
                 # The one of the document, but with what its ops wait for besides.
-                schedules[entry.name] = own
-    return {name: FixedOrders.of(each) for name, each in schedules.items()}
+                schedules[entry.name] = candidate
+    return {name: FixedOrders.of(contender) for name, contender in schedules.items()}
 
 
-def _name(found: Result | HeuristicEntry | None) -> str:
-    name = found.name if isinstance(found, HeuristicEntry) else found and found.best_by
+def _name(owner: Result | HeuristicEntry | None) -> str:
+    name = owner.name if isinstance(owner, HeuristicEntry) else owner and owner.best_by
     return name or "best"
 
 
-def _is_of_same_ops(one: Problem, other: Problem) -> bool:
+def _is_of_same_ops(problem: Problem, reference: Problem) -> bool:
     """Whether two problems have the same ops, and plan the same time for each.
 
     Memory modes, blocks and assignments give an instance other ops, or ops that take longer.
     """
-    if one.num_ops != other.num_ops:
+    if problem.num_ops != reference.num_ops:
         return False
-    rows, others = _by_label(one), _by_label(other)
-    first, second = _labels(one)[:, rows], _labels(other)[:, others]
-    is_same = np.array_equal(first, second) and (one.kinds, one.scale) == (
-        other.kinds,
-        other.scale,
+    rows, reference_rows = _by_label(problem), _by_label(reference)
+    first, second = _labels(problem)[:, rows], _labels(reference)[:, reference_rows]
+    is_same = np.array_equal(first, second) and (problem.kinds, problem.scale) == (
+        reference.kinds,
+        reference.scale,
     )
-    return is_same and np.array_equal(one.duration[rows], other.duration[others])
+    return is_same and np.array_equal(
+        problem.duration[rows], reference.duration[reference_rows]
+    )
 
 
 def _labels(problem: Problem) -> IntArray:
@@ -159,10 +163,10 @@ def _schedule_of(
     field: str,
 ) -> Schedule:
     try:
-        found = schedule_of(entry, instance, problem)
+        schedule = schedule_of(entry, instance, problem)
     except (InputError, DeadlockError) as error:
         text = error.message if isinstance(error, InputError) else str(error)
         raise InputError(text, source=source, field=field) from None
-    if found is None:
+    if schedule is None:
         raise InputError("not a whole schedule", source=source, field=field)
-    return found.normalised()
+    return schedule.normalised()

@@ -58,7 +58,9 @@ def of_both_levels(
     if inner is None:
         return result
     update: dict[str, Any] = {inner.results: results}
-    is_proved = all(each.status is Status.OPTIMAL for each in results.values())
+    is_proved = all(
+        inner_result.status is Status.OPTIMAL for inner_result in results.values()
+    )
     if result.bound is not None and not is_proved:
         update |= _lower_bound(inner, result, results)
     return result.model_copy(update=update)
@@ -67,8 +69,10 @@ def of_both_levels(
 def _lower_bound(
     inner: InnerInstances, result: Result, results: Mapping[str, Result]
 ) -> dict[str, Any]:
-    least = inner.with_values({name: each.bound for name, each in results.items()})
-    task = kind_of(least).task(least)
+    relaxed = inner.with_values(
+        {name: inner_result.bound for name, inner_result in results.items()}
+    )
+    task = kind_of(relaxed).task(relaxed)
     task.find_bounds()
     bound = task.shown(task.board.bound.value)
     if result.bound is None or bound >= result.bound:

@@ -127,16 +127,16 @@ class EngineOptions:
         self, options: opt.SolveOptions
     ) -> tuple[Engine, dict[str, Any], Limits]:
         """Return the engine, the options of every item, and its limits."""
-        chosen: str | Engine = self.engine
+        engine: str | Engine = self.engine
         if self.engine is EngineName.DASK:
             from ppsolve.solver.studies.bench.cluster import DaskEngine
 
-            chosen = DaskEngine(self.scheduler, processes=self.processes)
+            engine = DaskEngine(self.scheduler, processes=self.processes)
         elif self.scheduler is not None:
             raise InputError("expected --engine dask with it", field="--scheduler")
         keywords = options.keywords()
         return set_up(
-            chosen, keywords, self.processes, self.hard_limit, self.memory_limit
+            engine, keywords, self.processes, self.hard_limit, self.memory_limit
         )
 
 
@@ -168,22 +168,22 @@ def bench_run_command(
     --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
     failed (their lines say how), 2 wrong input, 130 interrupted.
     """
-    where, keywords, limits = engine.set_up(options)
-    part = Shard() if items.shard is None else Shard.parse(items.shard)
+    executor, keywords, limits = engine.set_up(options)
+    shard = Shard() if items.shard is None else Shard.parse(items.shard)
     check_writable(output, *(paths or ()))
-    chosen, doubles = distinct(_items(items, paths or [], keywords))
+    unique, doubles = distinct(_items(items, paths or [], keywords))
     _tell_doubles(doubles)
-    if not chosen:
+    if not unique:
         raise InputError(
             "expected instances: files, directories, or --recipe", field="PATHS"
         )
     with BenchFile(output) as file:
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
-        wanted = [item for item in chosen if part.has(item)]
-        suite = Suite(wanted, file, retry_failed=engine.retry_failed)
+        shard_items = [item for item in unique if shard.has(item)]
+        suite = Suite(shard_items, file, retry_failed=engine.retry_failed)
         _tell_others(suite, output)
-        code = _run(suite, where, limits, quiet=quiet, verbose=verbose)
+        code = _run(suite, executor, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)
         words = [tally(suite.records), *own_failures(suite.records)]
         typer.echo(f"{output}: {counted(count, 'item')}: {'; '.join(words)}")
@@ -197,9 +197,9 @@ def _run(
     total = done + len(suite.waiting)
     if done:
         say(f"{done} of {total} items are in the file already")
-    shown = TallyProgress(sys.stderr, total, done, everything=verbose)
+    progress = TallyProgress(sys.stderr, total, done, everything=verbose)
     try:
-        suite.run(engine, limits, (lambda record: None) if quiet else shown)
+        suite.run(engine, limits, (lambda record: None) if quiet else progress)
     except KeyboardInterrupt:
         say(f"interrupted; {total - len(suite.records)} of {total} items not done")
         return ExitCode.INTERRUPTED
@@ -220,12 +220,12 @@ def _items(
 
 def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
     for item, same in doubles[:1]:
-        more = (
+        suffix = (
             f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
         )
         say(
             f"note: {item.path or item.instance.name} is the same question as "
-            f"{same.path or same.instance.name}{more}; each is solved once"
+            f"{same.path or same.instance.name}{suffix}; each is solved once"
         )
 
 
@@ -254,7 +254,7 @@ def bench_merge_command(
     records, differences = merged(files)
     write_records(output, records)
     say(*(f"note: {difference}" for difference in differences))
-    count = sum(len(found.records) for found in files.values())
+    count = sum(len(content.records) for content in files.values())
     typer.echo(
         f"{output}: {len(records)} items of {count} lines, {len(differences)} differences"
     )
@@ -317,15 +317,15 @@ def bench_report_command(
     inputs = [results] if baseline is None else [results, baseline]
     _check_outputs(outputs, pictures, inputs)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
-    found = bench_report(_read(results), str(results), earlier, tolerance)
-    _write(found, outputs, pictures)
+    report = bench_report(_read(results), str(results), earlier, tolerance)
+    _write(report, outputs, pictures)
     if as_json or as_latex:
-        typer.echo(FORMS[".json" if as_json else ".tex"](found), nl=False)
+        typer.echo(FORMS[".json" if as_json else ".tex"](report), nl=False)
     else:
-        stdout_console().print(report_as.terminal_report(found, verbose=verbose))
-    if found.contradictions:
+        stdout_console().print(report_as.terminal_report(report, verbose=verbose))
+    if report.contradictions:
         raise typer.Exit(ExitCode.CHECK_FAILED)
-    if found.comparison is not None and found.comparison.regressions:
+    if report.comparison is not None and report.comparison.regressions:
         raise typer.Exit(ExitCode.REGRESSED)
 
 
@@ -339,25 +339,25 @@ def _read(path: Path) -> Records:
 def _check_outputs(
     outputs: list[Path], folder: Path | None, inputs: list[Path]
 ) -> None:
-    taken: set[Path] = set()
+    targets: set[Path] = set()
     for path in outputs:
         _form(path)
         check_writable(path, *inputs)
         target = destination(path).absolute()
-        if target in taken:
+        if target in targets:
             raise InputError("it is given twice", source=str(path), field="--output")
-        taken.add(target)
+        targets.add(target)
     if folder is not None:
         require_matplotlib("--pictures")
         check_folder(folder, "--pictures")
 
 
 def _form(path: Path) -> str:
-    ends = [end for end in FORMS if path.name.lower().endswith(end)]
-    if not ends:
+    endings = [end for end in FORMS if path.name.lower().endswith(end)]
+    if not endings:
         message = f"expected a file name ending in {', '.join(FORMS)}"
         raise InputError(message, source=str(path), field="--output")
-    return max(ends, key=len)
+    return max(endings, key=len)
 
 
 def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
@@ -371,13 +371,12 @@ def _write(report: Report, outputs: list[Path], folder: Path | None) -> None:
         _write_pictures(folder, drawn or [])
     by_name = None if drawn is None else {picture.name: picture for picture in drawn}
     for path in outputs:
-        made = FORMS | {".html": partial(report_as.html_report, pictures=by_name)}
-        save(path, made[_form(path)](report))
+        writers = FORMS | {".html": partial(report_as.html_report, pictures=by_name)}
+        save(path, writers[_form(path)](report))
 
 
 def _write_pictures(folder: Path, drawn: list[Picture]) -> None:
     make_folder(folder, "--pictures")
-    for picture, name in zip(
-        drawn, plain_names(one.name for one in drawn), strict=True
-    ):
+    names = plain_names(picture.name for picture in drawn)
+    for picture, name in zip(drawn, names, strict=True):
         save(folder / f"{name}.svg", picture.svg)

@@ -52,13 +52,13 @@ def buckets_command(
     by_name = {name or ALL_COLLECTIVES: number for name, number in numbers}
     is_general = by_name.keys() == {ALL_COLLECTIVES}
     with about_options({"latency": "--latency"}):
-        found = advise_buckets(
+        advice = advise_buckets(
             program,
             by_name[ALL_COLLECTIVES] if is_general else by_name,
             time_limit=time_limit,
             seed=seed,
         )
     if program_out is not None:
-        save(program_out, instance_text(found.program))
-    if not deliver(found, output, as_json=as_json):
-        stdout_console().print(buckets_report(found))
+        save(program_out, instance_text(advice.program))
+    if not deliver(advice, output, as_json=as_json):
+        stdout_console().print(buckets_report(advice))

@@ -69,12 +69,12 @@ def check_command(
             instance_file, result_file, exact=exact, proves_bound=proves_bound
         )
     if as_json:
-        found = [
+        entries = [
             {"rule": v.rule, "message": v.message, "ops": list(v.ops)}
             for v in violations
         ]
         proof = {} if bound is None else {"bound": asdict(bound)}
-        print_json({"valid": not violations, "violations": found} | proof)
+        print_json({"valid": not violations, "violations": entries} | proof)
     else:
         _print(str(result_file or instance_file), violations, bound, quiet=quiet)
     if violations:
@@ -87,9 +87,9 @@ def _check_files(
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
     source = source_name(result_file or instance_file)
-    given = None if result_file is None else load_instance(instance_file)
+    separate = None if result_file is None else load_instance(instance_file)
     data = read_json(result_file or instance_file)
-    instance = given or instance_in(data, source)
+    instance = separate or instance_in(data, source)
     with about_file(instance, instance_file), errors_in(source):
         is_bound_alone = proves_bound and _has_no_schedule(data, source)
         violations = [] if is_bound_alone else api.check(instance, data, exact=exact)
@@ -116,8 +116,8 @@ def _refuted(bound: BoundCheck) -> str:
 def _print(
     source: str, violations: list[Violation], bound: BoundCheck | None, *, quiet: bool
 ) -> None:
-    def tell(*parts: str | tuple[str, str]) -> None:
-        stdout_console().print(Text.assemble(*parts), soft_wrap=True)
+    def tell(*texts: str | tuple[str, str]) -> None:
+        stdout_console().print(Text.assemble(*texts), soft_wrap=True)
 
     if bound is not None and bound.proved_by is not None:
         claim = (

@@ -197,10 +197,10 @@ def convert_torch_csv_command(
     pipeline, claims = load_pipeline(instance, file)
     with about_file(pipeline, instance):
         order = data_order(fed, pipeline, claims)
-        entry, most = convert_torch_csv(file, pipeline, order, claims, exact=exact)
+        entry, excess = convert_torch_csv(file, pipeline, order, claims, exact=exact)
     write_text(output, json_text(entry))
     unit, choice = pipeline.time_unit, open_choice(pipeline)
-    above = f"{most:.2%} above the optimum" + (
+    above = f"{excess:.2%} above the optimum" + (
         f" with these {choice}" if choice else ""
     )
     how = f"at most {above}" if entry.reason is None else f"infeasible: {entry.reason}"
@@ -237,13 +237,15 @@ def convert_layout_command(
     )
 
     with errors_in(source):
-        found = parse_layout(text, ranks, num_layers=layers, mtp_layers=mtp_layers)
+        parsed_layout = parse_layout(
+            text, ranks, num_layers=layers, mtp_layers=mtp_layers
+        )
     if times is None:
-        write_text(output, json.dumps(_split(found), indent=2) + "\n")
+        write_text(output, json.dumps(_split(parsed_layout), indent=2) + "\n")
         return
-    given = LayerTimes.parse(read_json(times), source_name(times))
+    layer_times = LayerTimes.parse(read_json(times), source_name(times))
     with errors_in(source_name(times)):
-        write_text(output, instance_text(instance_of(found, given)))
+        write_text(output, instance_text(instance_of(parsed_layout, layer_times)))
 
 
 def _convert(

@@ -49,7 +49,7 @@ def curve_command(
         str | None, value("FROM:TO:STEP", "Numbers of micro-batches.")
     ] = None,
     time_limit: Annotated[
-        float, opt.time_limit("Wall seconds for all points.", least=0.1)
+        float, opt.time_limit("Wall seconds for all points.", minimum=0.1)
     ] = TIME_LIMIT,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
@@ -67,63 +67,63 @@ def curve_command(
     if chart is not None:
         check_writable(chart, file, option="--chart")
         form = chart_format(chart)
-    given = {Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches}
-    over, text = _one_of(given)
+    ranges = {Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches}
+    over, text = _one_of(ranges)
     instance = load_instance(file)
     with about_file(instance, file):
-        found = curve(
+        study = curve(
             instance,
             over,
             [text],
             time_limit=time_limit,
-            on_point=lambda each: _note(each, output, quiet=quiet),
+            on_point=lambda snapshot: _note(snapshot, output, quiet=quiet),
             workers=workers,
             seed=seed,
         )
-    _write(found, output)
+    _write(study, output)
     if chart is not None:
         drawn = figure_bytes(
-            lambda: curve_figure(found, found.instance, 5.0), form, PAPER
+            lambda: curve_figure(study, study.instance, 5.0), form, PAPER
         )
         save(chart, drawn)
     if as_json or str(output) == "-":
-        print_json(found.written())
+        print_json(study.written())
     else:
-        stdout_console().print(curve_report(found))
-    if found.interrupted:
+        stdout_console().print(curve_report(study))
+    if study.interrupted:
         say("interrupted")
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
-def _one_of(given: dict[Over, str | None]) -> tuple[Over, str]:
-    chosen = [(over, text) for over, text in given.items() if text is not None]
-    if len(chosen) != 1:
-        names = ", ".join(f"--{over}" for over in given)
+def _one_of(ranges: dict[Over, str | None]) -> tuple[Over, str]:
+    specified = [(over, text) for over, text in ranges.items() if text is not None]
+    if len(specified) != 1:
+        names = ", ".join(f"--{over}" for over in ranges)
         raise InputError(
             f"expected exactly one of {names}, e.g. --capacity 0.5p:2p:0.125p"
         )
-    return chosen[0]
+    return specified[0]
 
 
-def _note(found: Curve | WhatIf, output: Path | None, *, quiet: bool) -> None:
+def _note(study: Curve | WhatIf, output: Path | None, *, quiet: bool) -> None:
     points: Sequence[SolvedPoint]
     points, called = (
-        (found.points, "points") if isinstance(found, Curve) else (found.rows, "rows")
+        (study.points, "points") if isinstance(study, Curve) else (study.rows, "rows")
     )
-    _write(found, output)
+    _write(study, output)
     if not quiet:
         closed = sum(point.gap == 0 for point in points)
         seen, all_of = sum(point.value is not None for point in points), len(points)
-        time = f"{found.wall_seconds:.0f} s"
+        time = f"{study.wall_seconds:.0f} s"
         say(f"{time}: {seen} of {all_of} {called} have a schedule, {closed} proved")
 
 
-def _write(found: Curve | WhatIf, output: Path | None) -> None:
+def _write(study: Curve | WhatIf, output: Path | None) -> None:
     if output is not None and str(output) != "-":
-        if isinstance(found, Curve):
-            write_bytes(output, (json.dumps(found.written(), indent=1) + "\n").encode())
+        if isinstance(study, Curve):
+            write_bytes(output, (json.dumps(study.written(), indent=1) + "\n").encode())
         else:
-            found.save(output)
+            study.save(output)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def what_if_command(
     file: opt.InstanceFile,
     changes: ChangeOptions,
     time_limit: Annotated[
-        float, opt.time_limit("Wall seconds in all.", least=0.1)
+        float, opt.time_limit("Wall seconds in all.", minimum=0.1)
     ] = TIME_LIMIT,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
@@ -189,29 +189,29 @@ def what_if_command(
     """
     check_outputs({"--output": output, "--html": html}, file)
     instance = load_instance(file)
-    given = {name: text for name, text in vars(changes).items() if text is not None}
+    texts = {name: text for name, text in vars(changes).items() if text is not None}
     with about_file(instance, file):
-        found = what_if(
+        study = what_if(
             instance,
-            given,
+            texts,
             time_limit=time_limit,
-            on_row=lambda each: _note(each, output, quiet=quiet),
+            on_row=lambda snapshot: _note(snapshot, output, quiet=quiet),
             workers=workers,
             seed=seed,
         )
     if html is not None:
-        save(html, page((), [what_if_section(found)]))
-    if not deliver(found, output, as_json=as_json):
-        shown = what_if_line(found) if quiet else what_if_report(found)
-        stdout_console().print(shown, soft_wrap=quiet)
-    raise typer.Exit(_exit_code(found))
+        save(html, page((), [what_if_section(study)]))
+    if not deliver(study, output, as_json=as_json):
+        summary = what_if_line(study) if quiet else what_if_report(study)
+        stdout_console().print(summary, soft_wrap=quiet)
+    raise typer.Exit(_exit_code(study))
 
 
-def _exit_code(found: WhatIf) -> ExitCode:
-    if found.interrupted:
+def _exit_code(study: WhatIf) -> ExitCode:
+    if study.interrupted:
         say("interrupted")
         return ExitCode.INTERRUPTED
-    if any(row.value is not None for row in found.rows):
+    if any(row.value is not None for row in study.rows):
         return ExitCode.FOUND
-    is_proved = all(row.status is Status.INFEASIBLE for row in found.rows)
+    is_proved = all(row.status is Status.INFEASIBLE for row in study.rows)
     return ExitCode.INFEASIBLE if is_proved else ExitCode.NOTHING_FOUND

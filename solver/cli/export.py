@@ -197,17 +197,21 @@ def _export_picture(
     """Write the schedules of documents as one file of a viewer; `heuristic` is of the first."""
     if [*files, str(instance)].count("-") > 1:
         raise InputError("only one of the files can be standard input")
-    known = None if instance is None else load_instance(instance)
-    shown, names = [], [source_name(file) for file in files]
-    for place, (file, name) in enumerate(zip(files, names, strict=True)):
-        chosen = heuristic if place == 0 else None
-        found, each = shown_in(read_json(file), name, heuristic=chosen, otherwise=known)
-        broken = check_schedule(each.schedule.problem, each.schedule)
+    fallback = None if instance is None else load_instance(instance)
+    schedules, names = [], [source_name(file) for file in files]
+    for index, (file, name) in enumerate(zip(files, names, strict=True)):
+        carried, page_schedule = shown_in(
+            read_json(file),
+            name,
+            heuristic=heuristic if index == 0 else None,
+            otherwise=fallback,
+        )
+        broken = check_schedule(page_schedule.schedule.problem, page_schedule.schedule)
         if broken:
             say(f"warning: {name}: {broken[0]} (ppsolve check lists everything)")
-        shown.append(each)
-        known = known or found
-    write_text(output, picture(to, shown, names))
+        schedules.append(page_schedule)
+        fallback = fallback or carried
+    write_text(output, picture(to, schedules, names))
 
 
 def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
@@ -215,7 +219,7 @@ def _tell_order(program: RuntimeProgram, path: Path | None) -> None:
         write_text(path, json.dumps(list(program.microbatches)) + "\n")
     if program.is_renumbered:
         first = ", ".join(map(str, program.microbatches[:8]))
-        more = ", ..." if program.num_microbatches > 8 else ""
+        ellipsis = ", ..." if program.num_microbatches > 8 else ""
         say(
-            f"note: micro-batches are renumbered: 0, 1, 2, ... of the file are {first}{more}"
+            f"note: micro-batches are renumbered: 0, 1, 2, ... of the file are {first}{ellipsis}"
         )

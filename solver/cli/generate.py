@@ -118,10 +118,10 @@ def instances_of(
 
 def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instance]]:
     try:
-        name, own, given = _parsed(text)
-        count = count if own is None else own
-        seed, profile = given.pop("seed"), given.pop("profile")
-        options = read_options(given)
+        name, own_count, params = _parsed(text)
+        count = count if own_count is None else own_count
+        seed, profile = params.pop("seed"), params.pop("profile")
+        options = read_options(params)
         if profile is not None and count > 1:
             raise InputError(
                 "expected one instance of a profile: nothing of it is drawn"
@@ -130,8 +130,8 @@ def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instan
             yield name, generate(profile=profile, **options)
             return
         first = 0 if seed is None else seed
-        for place in range(count):
-            yield name, generate(seed=first + place, **options)
+        for offset in range(count):
+            yield name, generate(seed=first + offset, **options)
     except InputError as error:
         raise InputError(error.message, source=source, field=error.field) from None
 
@@ -149,33 +149,33 @@ def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:
         raise InputError(
             f'expected a name of letters, digits, dots and dashes, got "{name}"'
         )
-    own, words = _own_count(words)
-    return name, own, _options(words)
+    own_count, words = _own_count(words)
+    return name, own_count, _options(words)
 
 
 def _own_count(words: list[str]) -> tuple[int | None, list[str]]:
     if "--count" not in words:
         return None, words
-    place = words.index("--count")
-    value = words[place + 1] if place + 1 < len(words) else ""
+    index = words.index("--count")
+    value = words[index + 1] if index + 1 < len(words) else ""
     if not re.fullmatch(r"[1-9]\d{0,6}", value):
         raise InputError(
             f'expected a whole number >= 1, got "{value}"', field="--count"
         )
-    return int(value), words[:place] + words[place + 2 :]
+    return int(value), words[:index] + words[index + 2 :]
 
 
 def _options(words: list[str]) -> dict[str, Any]:
     """Return the options that words give to ``ppsolve generate``, always `seed` and `profile`."""
     command = load("generate")
     try:
-        given: dict[str, Any] = command.make_context("generate", list(words)).params
+        params: dict[str, Any] = command.make_context("generate", list(words)).params
     except Exception as error:
         # Errors of usage are known by their method only: whose class it is depends on typer.
         if not hasattr(error, "format_message"):
             raise
         raise InputError(str(error.format_message())) from None
     for name in ("output", "random"):
-        given.pop(name)
-    always = {name: given.pop(name) for name in ("seed", "profile")}
-    return always | {name: value for name, value in given.items() if value is not None}
+        params.pop(name)
+    always = {name: params.pop(name) for name in ("seed", "profile")}
+    return always | {name: value for name, value in params.items() if value is not None}

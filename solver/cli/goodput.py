@@ -148,16 +148,16 @@ def goodput_optimize_command(
     allocations = [(a, b) for a, b in broadcast(lists)]
     model, not_fitted = _read_model(params, grad_sqr, grad_var, init_batch_size)
     _warn_of_guesses(params, not_fitted, allocations)
-    least, per_replica = model.init_batch_size, (min_per_replica, max_per_replica)
+    initial, per_replica = model.init_batch_size, (min_per_replica, max_per_replica)
     with about_options(OPTION_OF):
         limits = BatchLimits.of(
-            least, max_batch_size, per_replica, accumulation, compat
+            initial, max_batch_size, per_replica, accumulation, compat
         )
         rows = best_rows(model, allocations, limits)
     drawn = goodput_chart(model, rows, limits)
     write_chart(chart, drawn)
     is_found = any(row.is_allowed for row in rows)
-    answer = GoodputRows(init_batch_size=least, rows=rows)
+    answer = GoodputRows(init_batch_size=initial, rows=rows)
     if not deliver(answer, output, as_json=as_json) and is_found:
         console = stdout_console()
         console.print(rows_table(rows))

@@ -159,8 +159,8 @@ def about_options(options: Mapping[str, str]) -> Iterator[None]:
         yield
     except InputError as error:
         field = error.field or ""
-        name, bracket, rest = field.rpartition(".")[2].partition("[")
-        option = f"{options[name]}{bracket}{rest}" if name in options else error.field
+        name, bracket, suffix = field.rpartition(".")[2].partition("[")
+        option = f"{options[name]}{bracket}{suffix}" if name in options else error.field
         option = options.get(field, option)
         raise (error if option is None else error.about(option)) from None
 
@@ -183,9 +183,9 @@ _STARVING = (ImportError, RuntimeError, OSError, SystemError)
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Say if a lack of memory is behind an error, as where a library could not load."""
     return any(
-        isinstance(each, MemoryError)
-        or (isinstance(each, _STARVING) and _STARVED.search(str(each)) is not None)
-        for each in causes(error)
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, _STARVING) and _STARVED.search(str(cause)) is not None)
+        for cause in causes(error)
     )
 
 
@@ -242,7 +242,9 @@ def end_process(code: str | int | None) -> NoReturn:
     """
     for number in INTERRUPTS:
         signal.signal(number, signal.SIG_IGN)
-    is_left = any(one.daemon and one.is_alive() for one in threading.enumerate())
+    is_left = any(
+        thread.daemon and thread.is_alive() for thread in threading.enumerate()
+    )
     if is_left and (code is None or isinstance(code, int)):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):

@@ -39,17 +39,24 @@ def heuristics_command(
 
     One that applies may still refuse or fail when it is run, which `ppsolve simulate` shows.
     """
-    known = list(all_heuristics().values())
+    heuristics = list(all_heuristics().values())
     instance = None if file is None else load_instance(file)
     obstacles = None
     if instance is not None:
-        obstacles = [kind_of(instance).obstacle(one, instance) for one in known]
+        obstacles = [
+            kind_of(instance).obstacle(heuristic, instance) for heuristic in heuristics
+        ]
     if as_json:
-        print_json([_row(one, number, obstacles) for number, one in enumerate(known)])
+        print_json(
+            [
+                _row(heuristic, number, obstacles)
+                for number, heuristic in enumerate(heuristics)
+            ]
+        )
     elif instance is None or obstacles is None:
-        stdout_console().print(catalogue(known))
+        stdout_console().print(catalogue(heuristics))
     else:
-        stdout_console().print(applicable(instance.name, known, obstacles))
+        stdout_console().print(applicable(instance.name, heuristics, obstacles))
 
 
 def _row(
@@ -85,9 +92,9 @@ def simulate_command(
     if used_stdout:
         return
     quiet = reporting.quiet
-    shown = (
+    summary = (
         entry_line(entry, instance.time_unit)
         if quiet
         else entry_report(instance, entry)
     )
-    stdout_console().print(shown, soft_wrap=quiet)
+    stdout_console().print(summary, soft_wrap=quiet)

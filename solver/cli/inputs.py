@@ -38,17 +38,19 @@ FedOrder = Annotated[
 ]
 
 
-def load_pipeline(path: Path, other: str | Path = "") -> tuple[PipelineInstance, Any]:
+def load_pipeline(
+    path: Path, companion: str | Path = ""
+) -> tuple[PipelineInstance, Any]:
     """Read a pipeline from an instance file, or from a result that carries it.
 
     `path`: the file; ``-`` is standard input.
-    `other`: another file that the command reads.
+    `companion`: another file that the command reads.
     Returns: the result, which may claim modes or layers; None where the file is an
         instance.
     Raises `InputError`: as in `load_instance` or `instance_in`, or both files are
         standard input.
     """
-    if str(path) == str(other) == "-":
+    if str(path) == str(companion) == "-":
         raise InputError("only one of the two files can be standard input")
     data = read_with_files(path)
     claims = data if is_result(data) else None
@@ -117,8 +119,8 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
 
     `options`: values by option; None, False and [] were not given.
     """
-    for option, given in options.items():
-        if given is not None and given is not False and given != []:
+    for option, setting in options.items():
+        if setting is not None and setting is not False and setting != []:
             raise InputError(why, field=option)
 
 
@@ -132,14 +134,16 @@ def parse_counts(text: str, option: str) -> list[int]:
         of them.
     """
     numbers: list[int] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", part.strip())
-        if found is None or int(found[2] or found[1]) < int(found[1]):
+    for piece in text.split(","):
+        match = re.fullmatch(
+            r"([0-9]{1,15})(?:(?:-|\.\.)([0-9]{1,15}))?", piece.strip()
+        )
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             message = (
-                f"expected numbers (1,2,4) or ranges (1-8), got {part.strip()[:40]!r}"
+                f"expected numbers (1,2,4) or ranges (1-8), got {piece.strip()[:40]!r}"
             )
             raise InputError(message, field=option)
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if len(numbers) + last - first >= MOST_NUMBERS:
             raise InputError(f"expected at most {MOST_NUMBERS:,} numbers", field=option)
         numbers += range(first, last + 1)
@@ -156,10 +160,10 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
         option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1
     }
     if len(set(lengths.values())) > 1:
-        found = ", ".join(
+        counts = ", ".join(
             f"{option} has {length}" for option, length in lengths.items()
         )
-        raise InputError(f"expected lists of one length or single numbers: {found}")
+        raise InputError(f"expected lists of one length or single numbers: {counts}")
     rows = max(lengths.values(), default=1)
     columns = (
         numbers * rows if len(numbers) == 1 else numbers for numbers in lists.values()

@@ -86,8 +86,8 @@ def optimize_command(
         raise typer.Exit(
             _finish(cases, shared, fail_on_gap, reporting, is_ranking=True)
         )
-    with _about_start(start) as known:
-        result = solve(file, instance, options, reporting, began=began, start=known)
+    with _about_start(start) as initial:
+        result = solve(file, instance, options, reporting, began=began, start=initial)
     if not deliver(result, reporting.output, as_json=reporting.as_json):
         solved = [(NamedInstance(str(file), instance, instance.name), result)]
         _print(solved, reporting)
@@ -121,9 +121,11 @@ def _on_placements(
 ) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
     with about_file(instance, file):
-        made = placements_of(instance, [placements])
-    share = replace(options, time_limit=options.time_limit / len(made))
-    return [NamedInstance(str(file), each, each.name) for each in made], share
+        variants = placements_of(instance, [placements])
+    share = replace(options, time_limit=options.time_limit / len(variants))
+    return [
+        NamedInstance(str(file), variant, variant.name) for variant in variants
+    ], share
 
 
 @contextmanager
@@ -151,8 +153,8 @@ def _cases(files: list[str]) -> list[NamedInstance]:
     cases = []
     for source in loaded:
         name = source.instance.name
-        shown = name if count[name] == 1 else f"{name} ({source_name(source.path)})"
-        cases.append(NamedInstance(source.path, source.instance, shown))
+        label = name if count[name] == 1 else f"{name} ({source_name(source.path)})"
+        cases.append(NamedInstance(source.path, source.instance, label))
     return cases
 
 

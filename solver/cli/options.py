@@ -21,37 +21,37 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
     return value
 
 
-def argument(metavar: str, text: str, **more: Any) -> Any:
+def argument(metavar: str, text: str, **settings: Any) -> Any:
     """Return a positional argument, for the annotation of a parameter.
 
     `metavar`, `text`: its name and its line in the help.
     """
-    return typer.Argument(metavar=metavar, help=text, **more)
+    return typer.Argument(metavar=metavar, help=text, **settings)
 
 
-def value(metavar: str, text: str, *names: str, **more: Any) -> Any:
+def value(metavar: str, text: str, *names: str, **settings: Any) -> Any:
     """Return an option with a value.
 
     `metavar`, `text`: name of the value and line in the help.
     `names`: names of the option; by default that of the parameter.
     """
-    return typer.Option(*names, metavar=metavar, help=text, **more)
+    return typer.Option(*names, metavar=metavar, help=text, **settings)
 
 
-def flag(text: str, *names: str, **more: Any) -> Any:
+def flag(text: str, *names: str, **settings: Any) -> Any:
     """Return an option without a value.
 
     `text`: its line in the help.
     """
-    return typer.Option(*names, help=text, **more)
+    return typer.Option(*names, help=text, **settings)
 
 
-def time_limit(text: str, least: float = 0) -> Any:
+def time_limit(text: str, minimum: float = 0) -> Any:
     """Return the option `--time-limit`.
 
     Returns: for the annotation of a parameter.
     """
-    return value("S", text, "--time-limit", "-t", min=least)
+    return value("S", text, "--time-limit", "-t", min=minimum)
 
 
 InstanceFile = Annotated[Path, argument("FILE", "Instance (JSON); - is stdin.")]
@@ -182,12 +182,12 @@ class SolveOptions:
 
         Raises `InputError`: an unknown heuristic, none at all, or an unknown budget.
         """
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        own = own_specs(self.more_heuristics or ())
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        specs = own_specs(self.more_heuristics or ())
         names = split_names(self.heuristics)
-        return given | {
+        return settings | {
             "heuristics": names,
-            "more_heuristics": own,
+            "more_heuristics": specs,
             "params": self._budgets(),
         }
 
@@ -197,11 +197,11 @@ class SolveOptions:
         from ppsolve.solver.run.params import SearchParams, budgets_of
 
         try:
-            found = budgets_of(self.params)
-            SearchParams().varied(found)
+            budgets = budgets_of(self.params)
+            SearchParams().varied(budgets)
         except InputError as error:
             raise error.about("--param") from None
-        return found
+        return budgets
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -212,24 +212,30 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
         for name, hint in hints.items()
         if isinstance(hint, type) and is_dataclass(hint)
     }
-    taken = signature(command).parameters.items()
-    defaults = {name: one.default for name, one in taken if name not in groups}
+    own_parameters = signature(command).parameters.items()
+    defaults = {
+        name: parameter.default
+        for name, parameter in own_parameters
+        if name not in groups
+    }
     for group in groups.values():
         hints |= get_type_hints(group, include_extras=True)
         defaults |= {field.name: field.default for field in fields(group)}
 
     @wraps(command)
-    def with_options(**given: Any) -> None:
+    def with_options(**arguments: Any) -> None:
         for name, group in groups.items():
-            chosen = {field.name: given.pop(field.name) for field in fields(group)}
-            given[name] = group(**chosen)
-        command(**given)
+            values = {field.name: arguments.pop(field.name) for field in fields(group)}
+            arguments[name] = group(**values)
+        command(**arguments)
 
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
         for name, default in defaults.items()
     ]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    with_options.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return with_options
 
@@ -240,13 +246,13 @@ def split_names(names: str | None) -> list[str] | None:
         return None
     from ppsolve.solver.api.registry import find_heuristic
 
-    wanted = list(
+    unique = list(
         dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
     )
-    if not wanted:
+    if not unique:
         raise InputError("expected at least one name", field="--heuristics")
     with errors_about("--heuristics"):
-        return [find_heuristic(name).name for name in wanted]
+        return [find_heuristic(name).name for name in unique]
 
 
 def own_specs(specs: Iterable[str]) -> list[str]:
@@ -254,15 +260,15 @@ def own_specs(specs: Iterable[str]) -> list[str]:
     from ppsolve.solver.api.registry import find_heuristic
     from ppsolve.solver.heuristics.own import EXPECTED, is_spec
 
-    found = []
+    names = []
     for spec in specs:
         with errors_about("--heuristic"):
             if not is_spec(spec):
                 raise InputError(
                     f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names'
                 )
-            found.append(find_heuristic(spec).name)
-    return found
+            names.append(find_heuristic(spec).name)
+    return names
 
 
 def named_number(text: str, option: str, form: str) -> tuple[str, float]:

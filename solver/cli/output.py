@@ -63,17 +63,17 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
     Raises `InputError`: as `check_writable`, naming the option; or two options share a
         file.
     """
-    taken: dict[Path, str] = {}
+    owners: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
         if str(path) == "-" and option != "--output":
             raise InputError("expected a file, got -", field=option)
         check_writable(path, *inputs, option=option)
-        other = taken.setdefault(destination(path).absolute(), option)
-        if other != option:
+        owner = owners.setdefault(destination(path).absolute(), option)
+        if owner != option:
             raise InputError(
-                f"{other} writes there too", source=str(path), field=option
+                f"{owner} writes there too", source=str(path), field=option
             )
     chart = outputs.get("--chart")
     if chart is not None:
@@ -98,11 +98,11 @@ def _unfit(target: Path, inputs: Iterable[str | Path]) -> str | None:
 
 def _is_same_file(target: Path, file: str | Path) -> bool:
     try:
-        given = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
+        source = os.fstat(sys.stdin.fileno()) if str(file) == "-" else Path(file).stat()
         written = target.stat()
     except (OSError, ValueError, AttributeError):
         return False
-    return stat.S_ISREG(written.st_mode) and os.path.samestat(given, written)
+    return stat.S_ISREG(written.st_mode) and os.path.samestat(source, written)
 
 
 def check_folder(folder: Path, option: str) -> None:

@@ -114,20 +114,20 @@ def plan_command(
     write_chart(chart, plan_chart(plan))
     if not deliver(plan, reporting.output, as_json=reporting.as_json):
         quiet, verbose = reporting.quiet, reporting.verbose
-        shown = (
+        summary = (
             plan_line(plan) if quiet else plan_report(plan, top=top, verbose=verbose)
         )
-        stdout_console().print(shown, soft_wrap=quiet)
+        stdout_console().print(summary, soft_wrap=quiet)
     raise typer.Exit(_exit_code(plan))
 
 
 def _plan(path: Path, options: PlanOptions, reporting: opt.Reporting) -> Plan:
     request = load_request(path)
     limit, quiet, everything = options.time_limit, reporting.quiet, reporting.verbose
-    shown = plan_progress(
+    progress = plan_progress(
         request.name, time_limit=limit, quiet=quiet, everything=everything
     )
-    with _about_request(path), shown as listener:
+    with _about_request(path), progress as listener:
         return api.plan(request, on_progress=listener, **vars(options))
 
 
@@ -203,29 +203,29 @@ def plan_init_command(
     Times are operations over the rate that a device achieves, memory is counted by formula: replace
     what you have measured, then give the file to `ppsolve plan`.
     """
-    given = {key: value for key, value in locals().items() if value is not None}
-    request = plan_request(*_sizes(given))
+    settings = {key: value for key, value in locals().items() if value is not None}
+    request = plan_request(*_sizes(settings))
     write_text(output, instance_text(request))
     if output != "-":
         say(f"wrote {output} ({request.name})")
 
 
-def _sizes(given: dict[str, Any]) -> Iterator[Sizes]:
+def _sizes(settings: dict[str, Any]) -> Iterator[Sizes]:
     """Yield the sizes with each tensor parallelism and each recomputation."""
-    del given["output"]
+    del settings["output"]
     for name in ("microbatch_sizes", "tensor_parallel"):
         try:
-            given[name] = list(map(int, given[name].split(",")))
+            settings[name] = list(map(int, settings[name].split(",")))
         except ValueError:
-            message = f'expected whole numbers with commas, got "{given[name][:40]}"'
+            message = f'expected whole numbers with commas, got "{settings[name][:40]}"'
             raise InputError(message, field=option_of(name)) from None
     units = {"memory": "B", "bandwidth": "B/s", "node_bandwidth": "B/s"}
-    for name in (name for name in units if name in given):
+    for name in (name for name in units if name in settings):
         with errors_about(option_of(name)):
-            given[name] = parse_number(given[name], units[name])
-    ways = map(str.strip, given["recompute"].split(","))
+            settings[name] = parse_number(settings[name], units[name])
+    recomputations = map(str.strip, settings["recompute"].split(","))
     with about_options({name: option_of(name) for name in Sizes.model_fields}):
         for shared, how in product(
-            dict.fromkeys(given["tensor_parallel"]), dict.fromkeys(ways)
+            dict.fromkeys(settings["tensor_parallel"]), dict.fromkeys(recomputations)
         ):
-            yield Sizes.parse(given | {"tensor_parallel": shared, "recompute": how})
+            yield Sizes.parse(settings | {"tensor_parallel": shared, "recompute": how})

@@ -42,7 +42,7 @@ def report_command(
     of bounds, heuristics, idle time and memory are there without any script.
     """
     check_writable(output, *files)
-    shown: list[PageSchedule] = []
+    schedules: list[PageSchedule] = []
     studies: list[tuple[str, RenderableType]] = []
     for file in files:
         data, source = read_json(file), source_name(file)
@@ -50,14 +50,14 @@ def report_command(
         if kind == "plan-result":
             plan = validated(Plan, data, source)
             studies.append((plan.request, plan_report(plan, verbose=True)))
-            shown += _winner(data, source, heuristic or [])
+            schedules += _winner(data, source, heuristic or [])
         elif kind == "what-if":
             refuse_huge_numbers(data, source)
             studies.append(what_if_section(validated(WhatIf, data, source)))
         else:
             _expect_result(data, source)
-            shown += read_shown(data, source, heuristic or [])
-    text = page(shown, studies)
+            schedules += read_shown(data, source, heuristic or [])
+    text = page(schedules, studies)
     if str(output) == "-":
         sys.stdout.write(text)
     else:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class Inputs:
     """What files hold: an instance, the data of a result, or both; or a study alone."""
 
     instance: Instance | None = None
@@ -87,52 +87,52 @@ class Given:
         return validated(ScheduleDocument, written, self.source)
 
 
-def read_given(files: list[Path]) -> Given:
+def read_inputs(files: list[Path]) -> Inputs:
     """Read one or two files, in either order: an instance is what has a ``kind``.
 
     Raises `InputError`: a file cannot be read, or they do not belong together.
     """
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")
-    given = Given()
+    inputs = Inputs()
     for file in files:
         data, source = read_json(file), source_name(file)
-        whole = _whole(data, source)
-        if whole is not None and len(files) > 1:
+        study = _whole(data, source)
+        if study is not None and len(files) > 1:
             raise InputError(
                 "expected this file alone, it needs no other", source=source
             )
-        given = whole or _with(given, data, source)
-    return given
+        inputs = study or _with(inputs, data, source)
+    return inputs
 
 
-def _whole(data: Any, source: str) -> Given | None:
+def _whole(data: Any, source: str) -> Inputs | None:
     """Return a plan, a curve or a what-if, which stand alone; None for other files."""
     kind = kind_named(data)
     if kind in {"curve", "what-if"}:
         refuse_huge_numbers(data, source)
         if kind == "what-if":
-            return Given(what_if=validated(WhatIf, data, source), source=source)
-        return Given(curve=validated(Curve, data, source), source=source)
+            return Inputs(what_if=validated(WhatIf, data, source), source=source)
+        return Inputs(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
         with errors_in(source):
             result, instance = winner_in(data)
-        return Given(instance, source, result, source)
+        return Inputs(instance, source, result, source)
     return None
 
 
-def _with(given: Given, data: Any, source: str) -> Given:
+def _with(inputs: Inputs, data: Any, source: str) -> Inputs:
     if is_result(data):
-        if given.data is not None:
+        if inputs.data is not None:
             raise InputError(
                 "expected an instance, this is a second result", source=source
             )
-        return replace(given, data=data, source=source)
-    if given.instance is not None:
+        return replace(inputs, data=data, source=source)
+    if inputs.instance is not None:
         raise InputError("expected a result (with a schedule) here", source=source)
     instance = parse_instance(data, source)
     warn_of_units(instance, source)
-    return replace(given, instance=instance, instance_source=source)
+    return replace(inputs, instance=instance, instance_source=source)
 
 
 class FigureKind(StrEnum):
@@ -169,12 +169,12 @@ class WantedPictures:
     def check(self, *inputs: Path) -> None:
         """Raise InputError, naming the option, if they could not be drawn or written in the end."""
         if not self.is_any:
-            given = {
+            refused = {
                 "--picture": self.picture,
                 "--title": self.title,
                 "--inches": self.inches,
             }
-            refuse_given(given, "expected --png, --svg or --pdf FILE beside it")
+            refuse_given(refused, "expected --png, --svg or --pdf FILE beside it")
             return
         if self.inches is not None and not 2 <= self.inches <= 40:
             raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
@@ -185,12 +185,12 @@ class WantedPictures:
     def write(self, draw: Callable[[], Figure]) -> None:
         """Write every file, each whole or not at all; `draw` returns the figure."""
         # All are drawn before any is written, so that a figure that fails leaves nothing behind.
-        made = {
+        contents = {
             path: figure_bytes(draw, kind, PAPER)
             for kind, path in self.files.items()
             if path
         }
-        for path, data in made.items():
+        for path, data in contents.items():
             write_bytes(path, data)
 
 
@@ -249,78 +249,80 @@ def show_command(
     heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve,
     `show WHAT-IF` the table.
     """
-    wanted = WantedPictures(
+    pictures = WantedPictures(
         {"png": png, "svg": svg, "pdf": pdf}, picture, title, inches
     )
-    wanted.check(*files)
-    given = read_given(files)
+    pictures.check(*files)
+    inputs = read_inputs(files)
     window = (first, None if last == inf else last)
     frame = ViewOptions(links, window)
-    _refuse_contradictions(given, heuristic, window)
-    if order and wanted.is_any:
+    _refuse_contradictions(inputs, heuristic, window)
+    if order and pictures.is_any:
         raise InputError("expected either an order or a picture", field="--order")
     if heuristic is not None:
-        given = _simulated(given, heuristic, group_size=group_size, exact=exact)
+        inputs = _simulated(inputs, heuristic, group_size=group_size, exact=exact)
     if order:
-        _print_order(given)
+        _print_order(inputs)
         return
-    given, console = _with_carried(given), stdout_console(width)
-    with errors_in(given.source or given.instance_source):
-        if wanted.is_any:
-            wanted.write(_figure(wanted, given, frame, exact=exact))
+    inputs, console = _with_carried(inputs), stdout_console(width)
+    with errors_in(inputs.source or inputs.instance_source):
+        if pictures.is_any:
+            pictures.write(_figure(pictures, inputs, frame, exact=exact))
         else:
-            console.print(_view(given, frame, exact=exact))
+            console.print(_view(inputs, frame, exact=exact))
 
 
 def _simulated(
-    given: Given, name: str, *, group_size: int | None, exact: bool
-) -> Given:
+    inputs: Inputs, name: str, *, group_size: int | None, exact: bool
+) -> Inputs:
     """Add what a heuristic makes of the instance, as if it were a result."""
-    assert given.instance is not None
-    with about_file(given.instance, given.instance_source):
-        entry = simulate_entry(given.instance, name, group_size=group_size, exact=exact)
+    assert inputs.instance is not None
+    with about_file(inputs.instance, inputs.instance_source):
+        entry = simulate_entry(
+            inputs.instance, name, group_size=group_size, exact=exact
+        )
     refuse_not_applicable(entry)
-    source = f"{given.instance_source}, {entry.name}"
+    source = f"{inputs.instance_source}, {entry.name}"
     return replace(
-        given, data=entry.model_dump(mode="json"), source=source, entry=entry
+        inputs, data=entry.model_dump(mode="json"), source=source, entry=entry
     )
 
 
-def _with_carried(given: Given) -> Given:
+def _with_carried(inputs: Inputs) -> Inputs:
     """Take the instance that a result carries, if there is no other one."""
     if (
-        given.instance is not None
-        or given.data is None
-        or given.data.get(CARRIED) is None
+        inputs.instance is not None
+        or inputs.data is None
+        or inputs.data.get(CARRIED) is None
     ):
-        return given
+        return inputs
     try:
-        instance = instance_in(given.data, given.source)
+        instance = instance_in(inputs.data, inputs.source)
     except InputError as error:
         # Such as a kind of a package that is not installed here: the ops can still be drawn.
         say(f"warning: {error}; the schedule is drawn unchecked")
-        return given
-    return replace(given, instance=instance, instance_source=given.source)
+        return inputs
+    return replace(inputs, instance=instance, instance_source=inputs.source)
 
 
 def _figure(
-    wanted: WantedPictures, given: Given, frame: ViewOptions, *, exact: bool
+    pictures: WantedPictures, inputs: Inputs, frame: ViewOptions, *, exact: bool
 ) -> Callable[[], Figure]:
     """Return the function that draws the wanted picture."""
-    if given.what_if is not None:
+    if inputs.what_if is not None:
         raise InputError(
             "expected a result or a curve, a what-if is a table; try ppsolve report"
         )
     curve, result = (
-        given.curve,
-        given.owner if isinstance(given.owner, Result) else None,
+        inputs.curve,
+        inputs.owner if isinstance(inputs.owner, Result) else None,
     )
-    picture = wanted.picture or _usual(curve, result)
+    picture = pictures.picture or _usual(curve, result)
     if (picture is FigureKind.CURVE) is not (curve is not None):
         held = "a curve" if curve is not None else "no curve"
         raise InputError(f"this file holds {held}", field=f"--picture {picture}")
-    sizes: dict[str, Any] = {"title": wanted.title}
-    sizes |= {} if wanted.inches is None else {"inches": wanted.inches}
+    sizes: dict[str, Any] = {"title": pictures.title}
+    sizes |= {} if pictures.inches is None else {"inches": pictures.inches}
     if curve is not None:
         return partial(plot.curve, curve, **sizes)
     if picture is FigureKind.GAPS:
@@ -329,13 +331,13 @@ def _figure(
                 "expected a result with heuristics", field="--picture gaps"
             )
         return partial(plot.gaps, result, **sizes)
-    drawn = _drawn(given, frame, exact=exact)
+    drawn = _drawn(inputs, frame, exact=exact)
     if drawn is None:
         raise InputError(
             "expected a RESULT or --heuristic NAME beside it to draw a schedule"
         )
-    has_rows, inches = picture is FigureKind.GANTT, wanted.inches or SHEET.page_inches
-    return partial(schedule_figure, drawn, wanted.title, inches, has_rows=has_rows)
+    has_rows, inches = picture is FigureKind.GANTT, pictures.inches or SHEET.page_inches
+    return partial(schedule_figure, drawn, pictures.title, inches, has_rows=has_rows)
 
 
 def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
@@ -345,28 +347,28 @@ def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
     return FigureKind.GAPS if has_gaps else FigureKind.GANTT
 
 
-def _view(given: Given, frame: ViewOptions, *, exact: bool) -> RenderableType:
-    if given.curve is not None:
-        return curve_report(given.curve)
-    if given.what_if is not None:
-        return what_if_report(given.what_if)
-    drawn = _drawn(given, frame, exact=exact)
+def _view(inputs: Inputs, frame: ViewOptions, *, exact: bool) -> RenderableType:
+    if inputs.curve is not None:
+        return curve_report(inputs.curve)
+    if inputs.what_if is not None:
+        return what_if_report(inputs.what_if)
+    drawn = _drawn(inputs, frame, exact=exact)
     if drawn is not None:
         return drawn.view
-    assert given.instance is not None
-    with about_file(given.instance, given.instance_source):
-        problem = kind_of(given.instance).lower(given.instance, exact=exact)
-        _note_ticks(problem, given.instance)
-        return drawing_of(given.instance.kind).describe(given.instance, problem)
+    assert inputs.instance is not None
+    with about_file(inputs.instance, inputs.instance_source):
+        problem = kind_of(inputs.instance).lower(inputs.instance, exact=exact)
+        _note_ticks(problem, inputs.instance)
+        return drawing_of(inputs.instance.kind).describe(inputs.instance, problem)
 
 
-def _drawn(given: Given, frame: ViewOptions, *, exact: bool) -> Drawn | None:
+def _drawn(inputs: Inputs, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     """Return the schedule that is shown; None where there is only an instance."""
-    if given.instance is None:
-        drawn = _unchecked(given, frame)
-    elif given.data is not None:
-        with about_file(given.instance, given.instance_source):
-            drawn = _checked(given.instance, given, frame, exact=exact)
+    if inputs.instance is None:
+        drawn = _unchecked(inputs, frame)
+    elif inputs.data is not None:
+        with about_file(inputs.instance, inputs.instance_source):
+            drawn = _checked(inputs.instance, inputs, frame, exact=exact)
     else:
         return None
     first, last = frame.window[0], drawn.shown.end
@@ -377,31 +379,34 @@ def _drawn(given: Given, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     return drawn
 
 
-def _refuse_contradictions(given: Given, heuristic: str | None, window: Window) -> None:
+def _refuse_contradictions(
+    inputs: Inputs, heuristic: str | None, window: Window
+) -> None:
     first, last = window
     if last is not None and last <= first:
-        least, got = figures(first, last)
+        start, got = figures(first, last)
         raise InputError(
-            f"expected more than --from ({least}), got {got}", field="--to"
+            f"expected more than --from ({start}), got {got}", field="--to"
         )
-    if heuristic is not None and given.instance is None:
+    if heuristic is not None and inputs.instance is None:
         raise InputError(
             "a heuristic needs an instance, not a result", field="--heuristic"
         )
-    if heuristic is not None and given.data is not None:
+    if heuristic is not None and inputs.data is not None:
         raise InputError("expected either a result or a heuristic", field="--heuristic")
 
 
-def _print_order(given: Given) -> None:
-    if given.instance is not None and kind_of(given.instance).orders_are is None:
-        message = f"expected an overlap or pipeline instance, this is of kind {given.instance.kind}"
-        raise InputError(message, source=given.instance_source, field="--order")
-    if given.data is None:
+def _print_order(inputs: Inputs) -> None:
+    if inputs.instance is not None and kind_of(inputs.instance).orders_are is None:
+        kind = inputs.instance.kind
+        message = f"expected an overlap or pipeline instance, this is of kind {kind}"
+        raise InputError(message, source=inputs.instance_source, field="--order")
+    if inputs.data is None:
         raise InputError(
             "expected a RESULT or --heuristic NAME beside it", field="--order"
         )
-    print_order(given.owner, given.source)
-    _warn_of_reason(given.entry)
+    print_order(inputs.owner, inputs.source)
+    _warn_of_reason(inputs.entry)
 
 
 def _note_ticks(problem: Problem, instance: Instance) -> None:
@@ -409,30 +414,30 @@ def _note_ticks(problem: Problem, instance: Instance) -> None:
 
 
 def _checked(
-    instance: Instance, given: Given, frame: ViewOptions, *, exact: bool
+    instance: Instance, inputs: Inputs, frame: ViewOptions, *, exact: bool
 ) -> Drawn:
     """Return the schedule of a known instance, with a warning where it breaks a rule."""
-    entry = given.entry
+    entry = inputs.entry
     if entry is not None and entry.schedule is None:
         why = drawing_of(instance.kind).reason(entry)
         raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
     drawn, violations = drawn_on(
-        instance, given.data, given.owner, frame, exact=exact, source=given.source
+        instance, inputs.data, inputs.owner, frame, exact=exact, source=inputs.source
     )
     assert drawn.shown.problem is not None
     _note_ticks(drawn.shown.problem, instance)
     _warn_of_reason(entry)
     if entry is None:
         violations = violations or kind_of(instance).check(
-            instance, given.data, exact=exact
+            instance, inputs.data, exact=exact
         )
     if entry is None and violations:
         say(
-            f"warning: {given.source}: {violations[0]} (ppsolve check lists everything)"
+            f"warning: {inputs.source}: {violations[0]} (ppsolve check lists everything)"
         )
     warning = drawn.drawing.warning(drawn.shown)
     if warning is not None:
-        say(f"warning: {given.source}: {warning}")
+        say(f"warning: {inputs.source}: {warning}")
     return drawn
 
 
@@ -441,8 +446,8 @@ def _warn_of_reason(entry: HeuristicEntry | None) -> None:
         say(f"warning: {entry.status.value}: {drawing_of(entry.kind).reason(entry)}")
 
 
-def _unchecked(given: Given, frame: ViewOptions) -> Drawn:
-    document, source = given.document, given.owner
+def _unchecked(inputs: Inputs, frame: ViewOptions) -> Drawn:
+    document, source = inputs.document, inputs.owner
     if source is not None:
         note_rounding(source.tick_error, document.time_unit)
-    return Drawn(ScheduleView(title_of(given.data), document, source, frame), ANY)
+    return Drawn(ScheduleView(title_of(inputs.data), document, source, frame), ANY)

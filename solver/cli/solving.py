@@ -32,16 +32,16 @@ def solve(
     reporting: Reporting,
     *,
     label: str = "",
-    **more: Any,
+    **settings: Any,
 ) -> Result:
     """Optimise an instance with progress on stderr.
 
     `path`: file of the instance, for errors.
     `reporting`: whether to show no progress, or every event.
     `label`: beginning of the lines of progress.
-    `more`: more keywords of `ppsolve.optimize`.
+    `settings`: more keywords of `ppsolve.optimize`.
     """
-    shown = progress(
+    display = progress(
         instance.name,
         kind_of(instance).value_unit(instance),
         time_limit=options.time_limit,
@@ -49,9 +49,9 @@ def solve(
         everything=reporting.verbose,
         label=label,
     )
-    keywords = options.keywords() | more
+    keywords = options.keywords() | settings
     # What a user's heuristic prints must not end up in the result.
-    with about_file(instance, path), shown as listener, redirect_stdout(sys.stderr):
+    with about_file(instance, path), display as listener, redirect_stdout(sys.stderr):
         try:
             return api.optimize(instance, on_progress=listener, **keywords)
         except InputError as error:
@@ -86,11 +86,11 @@ def simulate_entry(
     `exact`: refuse times without a common tick instead of rounding them up.
     Returns: with the schedule, or with the reason why there is none.
     """
-    chosen = {} if group_size is None else {"group_size": group_size}
+    arguments = {} if group_size is None else {"group_size": group_size}
     try:
         # What a user's heuristic prints must not end up in the result.
         with redirect_stdout(sys.stderr):
-            return api.simulate(instance, name, exact=exact, **chosen)
+            return api.simulate(instance, name, exact=exact, **arguments)
     except NotApplicableError as error:
         # The name that was asked for may be in upper case.
         name, status = error.heuristic or name, HeuristicStatus.NOT_APPLICABLE
@@ -103,24 +103,24 @@ def refuse_not_applicable(entry: HeuristicEntry) -> None:
         raise NotApplicableError(entry.reason or "", entry.name)
 
 
-def print_order(found: Result | HeuristicEntry | None, source: str) -> None:
+def print_order(outcome: Result | HeuristicEntry | None, source: str) -> None:
     """Print the order of a result or heuristic's entry, for other programs.
 
-    `found`: the result or entry, if there is one.
+    `outcome`: the result or entry, if there is one.
     `source`: name of the file or instance in errors.
     Raises `InputError`: there is no order; with the reason if it is known.
     """
-    kind = None if found is None or found.kind is None else known_kind(found.kind)
-    lines = None if kind is None or found is None else kind.order_lines(found)
+    kind = None if outcome is None or outcome.kind is None else known_kind(outcome.kind)
+    lines = None if kind is None or outcome is None else kind.order_lines(outcome)
     if lines is None:
         noun = (kind and kind.orders_are) or "program order"
-        why = f": {_reason(found)}" if found is not None and found.reason else ""
+        why = f": {_reason(outcome)}" if outcome is not None and outcome.reason else ""
         raise InputError(f"there is no {noun} in it{why}", source=source, field="order")
-    shown = map(printable, lines) if sys.stdout.isatty() else lines
-    sys.stdout.write("".join(f"{line}\n" for line in shown))
+    printed = map(printable, lines) if sys.stdout.isatty() else lines
+    sys.stdout.write("".join(f"{line}\n" for line in printed))
 
 
-def _reason(found: Result | HeuristicEntry) -> str:
-    if isinstance(found, HeuristicEntry):
-        return drawing_of(found.kind).reason(found)
-    return found.reason or ""
+def _reason(outcome: Result | HeuristicEntry) -> str:
+    if isinstance(outcome, HeuristicEntry):
+        return drawing_of(outcome.kind).reason(outcome)
+    return outcome.reason or ""

@@ -71,7 +71,7 @@ def stress_command(
             opt.named_number(text, "--slow", "DEVICE=FACTOR") for text in slow or ()
         )
     }
-    found = stress(
+    report = stress(
         data,
         by_kind,
         slow=factors,
@@ -80,8 +80,8 @@ def stress_command(
         instance=None if instance is None else load_instance(instance),
         source=source_name(file),
     )
-    if not deliver(found, output, as_json=as_json):
-        stdout_console().print(stress_report(found))
+    if not deliver(report, output, as_json=as_json):
+        stdout_console().print(stress_report(report))
 
 
 def _recorded(files: list[str], result: Any) -> dict[str, float]:
@@ -94,10 +94,10 @@ def _recorded(files: list[str], result: Any) -> dict[str, float]:
     from ppsolve.solver.formats.detect import read_trace
     from ppsolve.solver.studies.traces.fits import fit
 
-    found = fit(read_trace([Path(file) for file in files])).jitter
-    halves = dict.fromkeys(("I", "W"), found["B"]) if "B" in found else {}
+    jitter = fit(read_trace([Path(file) for file in files])).jitter
+    halves = dict.fromkeys(("I", "W"), jitter["B"]) if "B" in jitter else {}
     kinds = set(_kinds_in(result))
-    return {kind: number for kind, number in (halves | found).items() if kind in kinds}
+    return {kind: number for kind, number in (halves | jitter).items() if kind in kinds}
 
 
 def _kinds_in(result: Any) -> Iterator[str]:

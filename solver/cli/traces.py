@@ -170,7 +170,9 @@ def _name_of(output: str) -> str:
 
 
 def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
-    trace, steps = kept_steps(trace, lambda part: recorded_step(part, tolerance))
+    trace, steps = kept_steps(
+        trace, lambda subtrace: recorded_step(subtrace, tolerance)
+    )
     make_folder(folder, "--output")
     for step in steps:
         write_text(folder / f"{step.name}.json", instance_text(step.instance))
@@ -182,11 +184,11 @@ def _write_steps(trace: Trace, folder: Path, tolerance: int | None) -> Trace:
 def _tell_moves(trace: Trace, steps: list[RecordedStep]) -> None:
     moved = [step for step in steps if step.shift]
     if moved:
-        most = max(moved, key=lambda step: step.shift)
-        amount = f"{float(trace.times([most.shift])[0]):g} {trace.unit}"
+        furthest = max(moved, key=lambda step: step.shift)
+        amount = f"{float(trace.times([furthest.shift])[0]):g} {trace.unit}"
         say(
             f"note: clocks are off: ops of {len(moved)} of {len(steps)} steps and replicas were "
-            f"moved, at most by {amount} ({most.name}, {most.moved})"
+            f"moved, at most by {amount} ({furthest.name}, {furthest.moved})"
         )
 
 
@@ -219,19 +221,23 @@ def diagnose_command(
     trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
     warnings = _warnings(trace)
     say(*(f"warning: {warning}" for warning in warnings))
-    found = diagnose(trace, time_limit, began, capacity=room)
-    given = {"--format": format, "--tolerance": tolerance, "--capacity": capacity}
-    kept = {name: each for name, each in given.items() if each not in {None, "auto"}}
-    commands = _commands(found, files, kept)
+    diagnosis = diagnose(trace, time_limit, began, capacity=room)
+    settings = {"--format": format, "--tolerance": tolerance, "--capacity": capacity}
+    kept = {
+        name: setting
+        for name, setting in settings.items()
+        if setting not in {None, "auto"}
+    }
+    commands = _commands(diagnosis, files, kept)
     if html is not None:
         from ppsolve.solver.views.page.diagnosis import diagnosis_page
 
-        recorded = _typical(trace, found, _nanoseconds(tolerance))
-        save(html, diagnosis_page(found, recorded, warnings, commands))
-    document = {**found.document(), "warnings": warnings, "next": commands}
+        recorded = _typical(trace, diagnosis, _nanoseconds(tolerance))
+        save(html, diagnosis_page(diagnosis, recorded, warnings, commands))
+    document = {**diagnosis.document(), "warnings": warnings, "next": commands}
     if not deliver(document, output, as_json=as_json):
         console = stdout_console()
-        console.print(diagnosis_report(found))
+        console.print(diagnosis_report(diagnosis))
         if commands:
             console.print(Text("\nNext", "bold"))
             console.print(
@@ -240,44 +246,44 @@ def diagnose_command(
 
 
 def _commands(
-    found: Diagnosis, files: list[str], options: Mapping[str, object]
+    diagnosis: Diagnosis, files: list[str], options: Mapping[str, object]
 ) -> list[str]:
     """Return the commands that make and solve the instance of the change that saves most."""
-    if found.best is None:
+    if diagnosis.best is None:
         return []
-    change = found.best.change.replace(" ", "-")
-    given = [str(part) for option in options.items() for part in option]
+    change = diagnosis.best.change.replace(" ", "-")
+    arguments = [str(word) for option in options.items() for word in option]
     convert = [
         "convert",
         "trace",
         *files,
-        *given,
+        *arguments,
         "--change",
         change,
         "-o",
         f"{change}.json",
     ]
-    one = (
+    torch_options = (
         ["--replica", "0", "--data-order", "order.json"] if change == "exchange" else []
     )
     commands = (
         convert,
         ["optimize", f"{change}.json", "-o", "best.json"],
-        ["export", "best.json", "--to", "torch", *one, "-o", "best.csv"],
+        ["export", "best.json", "--to", "torch", *torch_options, "-o", "best.csv"],
     )
     return [shlex.join(["ppsolve", *words]) for words in commands]
 
 
 def _typical(
-    trace: Trace, found: Diagnosis, tolerance: int | None
+    trace: Trace, diagnosis: Diagnosis, tolerance: int | None
 ) -> list[PageSchedule]:
     """Return the recorded schedule of a typical step and its slowest replica, to be drawn."""
     from ppsolve.solver.views.page.schedules import read_shown
 
-    step, replica = found.typical
-    part = trace.where((trace.step == step) & (trace.replica == replica))
+    step, replica = diagnosis.typical
+    subtrace = trace.where((trace.step == step) & (trace.replica == replica))
     try:
-        recorded = recorded_step(part, tolerance)
+        recorded = recorded_step(subtrace, tolerance)
     except InputError:
         return []  # clocks are too far off to draw it
     return read_shown(json.loads(json_text(recorded.result)), recorded.name, [])
