@@ -10,9 +10,9 @@ from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
 
-def buckets_report(found: BucketAdvice) -> RenderableType:
+def buckets_report(advice: BucketAdvice) -> RenderableType:
     """Return a sentence, a table of fixed sizes and the buckets found, and what they hold."""
-    best, rows = found.rows[0].makespan, found.rows
+    best, rows = advice.rows[0].makespan, advice.rows
     over = [
         percent(row.makespan / best - 1) if row.makespan and best else "-"
         for row in rows
@@ -21,16 +21,18 @@ def buckets_report(found: BucketAdvice) -> RenderableType:
         TableColumn("buckets", [row.name for row in rows], is_text=True),
         TableColumn("collectives", [str(row.collectives) for row in rows]),
         TableColumn(
-            f"makespan ({found.time_unit})", [figure(row.makespan) for row in rows]
+            f"makespan ({advice.time_unit})", [figure(row.makespan) for row in rows]
         ),
         TableColumn("over best", over),
         TableColumn(
             "peak bytes", [figure(row.peak_live_bytes) for row in rows], expendable=1
         ),
     )
-    held = [Text("  " + ", ".join(bucket), overflow="fold") for bucket in found.buckets]
+    held = [
+        Text("  " + ", ".join(bucket), overflow="fold") for bucket in advice.buckets
+    ]
     title = (
-        f"{found.name}: {figure(best)} {found.time_unit} with {rows[0].collectives} collectives, "
-        f"no buckets take less than {figure(found.bound)} {found.time_unit}"
+        f"{advice.name}: {figure(best)} {advice.time_unit} with {rows[0].collectives} collectives, "
+        f"no buckets take less than {figure(advice.bound)} {advice.time_unit}"
     )
     return Group(Text(title, "bold"), Text(), indented(table), Text(), *held)

@@ -109,15 +109,15 @@ class AmountCurve:
     def columns(self, window: Window, width: int) -> list[float]:
         """Return the largest amount in each column of a window of time."""
         first, last = window
-        found = [0.0] * width
+        amounts = [0.0] * width
         scale = width / (last - first) if last > first else 0.0
         rounding = 1e-9  # of a column
         for (start, amount), (end, _) in pairwise([*self.points, (last, 0)]):
-            left = max(math.floor((start - first) * scale + rounding), 0)
+            begin = max(math.floor((start - first) * scale + rounding), 0)
             right = min(math.ceil((end - first) * scale - rounding), width)
-            for column in range(left, right):
-                found[column] = max(found[column], amount)
-        return found
+            for column in range(begin, right):
+                amounts[column] = max(amounts[column], amount)
+        return amounts
 
 
 def pool_curves(schedule: Schedule) -> list[AmountCurve]:
@@ -189,10 +189,8 @@ def chart_rows(
 ) -> list[Row]:
     """Return the rows of a chart, devices first, in the order of their numbers.
 
-    `problem`: gives every resource its row and name; without it rows follow the labels
-        of ops.
-    `links`: also return links, NICs and communication streams.
-    Returns: rows with bars in the schedule's unit.
+    A problem gives every resource its row and name; without it rows follow the labels of ops. With
+    `links` there are also links, NICs and communication streams.
     """
     if problem is not None:
         rows = _rows_of_resources(document, problem)
@@ -259,17 +257,17 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
         letter = colours.letter_of(kind)
         letter = letter.lower() if chunk % 2 else letter
     if "+" in kind:
-        parts = [(name[:1], *name[1:].split(".")) for name in op.id.split("+")]
+        pieces = [(name[:1], *name[1:].split(".")) for name in op.id.split("+")]
         chunk_of = {
-            stage: chunks.get((op.device, int(stage)), 0) for _, stage, _ in parts
+            stage: chunks.get((op.device, int(stage)), 0) for _, stage, _ in pieces
         }
         names = (
-            f"{k.lower() if chunk_of[s] % 2 else k}{number}" for k, s, number in parts
+            f"{k.lower() if chunk_of[s] % 2 else k}{number}" for k, s, number in pieces
         )
         return Bar(op.start, op.end, kind, letter, "+".join(names), chunk)
     # Names of ops of a refresh begin with their device, which is their stage.
     number = op.stage if op.microbatch is None and "/" not in op.id else op.microbatch
-    label = ".".join(str(each) for each in (number, op.slice) if each is not None)
+    label = ".".join(str(index) for index in (number, op.slice) if index is not None)
     return Bar(op.start, op.end, kind, letter, f"{letter}{label}", chunk)
 
 
@@ -307,13 +305,11 @@ _Longest = list[dict[str | None, tuple[float, Bar]]]
 def columns(bars: list[Bar], first: float, last: float, width: int) -> list[ColumnRun]:
     """Divide the time from `first` to `last` into columns and say what each shows.
 
-    A column shows the kind that fills most of it, or a bubble if idle time does; an op that
-    would vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and
-    bubbles take turns so that each gets columns in proportion to its time.
+    A column shows the kind that fills most of it, or a bubble if idle time does; an op that would
+    vanish inside a bubble keeps one column. Where ops are shorter than columns, kinds and bubbles
+    take turns so that each gets columns in proportion to its time.
 
-    `bars`: the bars of one row.
-    `first`, `last`: ends of the window, in the unit of the bars.
-    Returns: runs of columns from left to right, `width` columns in all.
+    The runs of columns go from left to right, `width` columns in all.
     """
     scale = width / (last - first) if last > first else 0.0
     shares: _Shares = [{} for _ in range(width)]
@@ -327,15 +323,15 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
             shares[column][bar.kind] = shares[column].get(bar.kind, 0.0) + share
             if share > longest[column].get(bar.kind, (0.0,))[0]:
                 longest[column][bar.kind] = (share, bar)
-    for parts in shares:
-        parts[None] = max(1.0 - sum(parts.values()), 0.0)
+    for column_shares in shares:
+        column_shares[None] = max(1.0 - sum(column_shares.values()), 0.0)
     # With more ops per column, columns stand for shares of time rather than for ops.
     crowded = pieces > 2.5 * width
     largest = (max(reversed(column), key=column.__getitem__) for column in shares)
-    chosen = _in_turns(shares) if crowded else list(largest)
+    kinds = _in_turns(shares) if crowded else list(largest)
     owners = [
         best[kind][1] if kind in best else None
-        for kind, best in zip(chosen, longest, strict=True)
+        for kind, best in zip(kinds, longest, strict=True)
     ]
     if not crowded:
         _keep_short_ops(longest, owners)
@@ -347,7 +343,7 @@ def columns(bars: list[Bar], first: float, last: float, width: int) -> list[Colu
 
 def _in_turns(shares: _Shares) -> list[str | None]:
     # What a column hides is owed to the next ones.
-    chosen: list[str | None] = []
+    kinds: list[str | None] = []
     owed: dict[str | None, float] = {}
     for column in shares:
         for kind, share in column.items():
@@ -355,8 +351,8 @@ def _in_turns(shares: _Shares) -> list[str | None]:
         present = [kind for kind, share in column.items() if share > 0]
         kind = max(present, key=lambda kind: owed[kind])
         owed[kind] -= 1.0
-        chosen.append(kind)
-    return chosen
+        kinds.append(kind)
+    return kinds
 
 
 def _shares(start: float, end: float, width: int) -> Iterator[tuple[int, float]]:
@@ -368,10 +364,10 @@ def _shares(start: float, end: float, width: int) -> Iterator[tuple[int, float]]
 
 
 def _keep_short_ops(longest: _Longest, owners: list[Bar | None]) -> None:
-    shown = {id(owner) for owner in owners}
+    visible = {id(owner) for owner in owners}
     for column, best in enumerate(longest):
         if owners[column] is None and best:
             bar = max(best.values(), key=lambda item: item[0])[1]
-            if id(bar) not in shown:
+            if id(bar) not in visible:
                 owners[column] = bar
-                shown.add(id(bar))
+                visible.add(id(bar))

@@ -138,23 +138,25 @@ def text_colour(colour: int) -> int:
     return 16 if _suits_black(rgb(colour)) else 231
 
 
-def luminance(parts: tuple[int, int, int]) -> float:
+def luminance(channels: tuple[int, int, int]) -> float:
     """Return the relative luminance of red, green and blue, 0 to 255 each (WCAG 2, sRGB)."""
     weights = (0.2126, 0.7152, 0.0722)
-    return sum(w * linear(part) for w, part in zip(weights, parts, strict=True))
+    return sum(
+        w * linear(channel) for w, channel in zip(weights, channels, strict=True)
+    )
 
 
-def linear(part: int) -> float:
+def linear(channel: int) -> float:
     """Return the light of an sRGB part, 0 to 255, as a share of its most."""
-    share = part / 255
+    share = channel / 255
     return (
         share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)
     )
 
 
-def _suits_black(parts: tuple[int, int, int]) -> bool:
+def _suits_black(channels: tuple[int, int, int]) -> bool:
     # There black and white text have one contrast, 4.58 (WCAG 2: (L + .05) / .05).
-    return luminance(parts) > 0.179
+    return luminance(channels) > 0.179
 
 
 def _channels(colour: str) -> tuple[int, int, int]:
@@ -163,16 +165,15 @@ def _channels(colour: str) -> tuple[int, int, int]:
 
 def darker(colour: str) -> str:
     """Return the second shade of a colour: 0.72 of each part, as `marks.js` has it."""
-    return "#" + "".join(f"{round(part * 0.72):02x}" for part in _channels(colour))
+    return "#" + "".join(
+        f"{round(channel * 0.72):02x}" for channel in _channels(colour)
+    )
 
 
 def lightened(colour: str, share: float) -> str:
-    """Mix a colour with white.
-
-    `share`: how much of the mixture is white, 0 to 1.
-    """
-    mixed = (round(part + (255 - part) * share) for part in _channels(colour))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
+    """Mix a colour with white, which is a share of 0 to 1 of the mixture."""
+    mixed = (round(channel + (255 - channel) * share) for channel in _channels(colour))
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
 def ink_on(colour: str) -> str:

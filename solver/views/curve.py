@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 NAMES = {Over.CAPACITY: "capacity", Over.MICROBATCHES: "micro-batches"}
 
 
-def curve_report(found: Curve) -> RenderableType:
+def curve_report(curve: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
-    per_microbatch = found.over is Over.MICROBATCHES
-    shown = [p.microbatch_time if per_microbatch else p.value for p in found.points]
-    low = min((each for each in shown if each is not None), default=0.0)
-    over = [percent(h / low - 1) if h is not None and low else ABSENT for h in shown]
-    times = [figure(point.microbatch_time) for point in found.points]
-    by = [point.best_by or ABSENT for point in found.points]
-    kept = [value_cell(point) for point in found.kept] if found.kept else None
+    per_microbatch = curve.over is Over.MICROBATCHES
+    heights = [p.microbatch_time if per_microbatch else p.value for p in curve.points]
+    low = min((height for height in heights if height is not None), default=0.0)
+    over = [percent(h / low - 1) if h is not None and low else ABSENT for h in heights]
+    times = [figure(point.microbatch_time) for point in curve.points]
+    by = [point.best_by or ABSENT for point in curve.points]
+    kept = [value_cell(point) for point in curve.kept] if curve.kept else None
     table = FittingTable(
-        TableColumn(NAMES[found.over], [_place(point) for point in found.points]),
+        TableColumn(NAMES[curve.over], [_place(point) for point in curve.points]),
         TableColumn(
-            f"value ({found.time_unit})", [value_cell(point) for point in found.points]
+            f"value ({curve.time_unit})", [value_cell(point) for point in curve.points]
         ),
         TableColumn(
-            "bound", [figure(point.bound) for point in found.points], expendable=1
+            "bound", [figure(point.bound) for point in curve.points], expendable=1
         ),
-        TableColumn("gap", [proof_cell(point) for point in found.points]),
+        TableColumn("gap", [proof_cell(point) for point in curve.points]),
         TableColumn("over least", over),
         TableColumn("all kept", kept),
         TableColumn("per micro-batch", times if per_microbatch else None),
         TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
     )
-    return Group(Text(_sentence(found), "bold"), Text(), indented(table))
+    return Group(Text(_sentence(curve), "bold"), Text(), indented(table))
 
 
 def value_cell(point: SolvedPoint) -> str:
@@ -67,21 +67,21 @@ def _place(point: CurvePoint) -> str:
     return amount if point.multiple is None else f"{figure(point.multiple)}p = {amount}"
 
 
-def _amount(at: float | Sequence[float]) -> str:
-    if not isinstance(at, Sequence):
-        return figure(at)
-    low, high = figure(min(at)), figure(max(at))
+def _amount(position: float | Sequence[float]) -> str:
+    if not isinstance(position, Sequence):
+        return figure(position)
+    low, high = figure(min(position)), figure(max(position))
     return low if low == high else f"{low} to {high}"
 
 
-def _sentence(found: Curve) -> str:
-    solved = [point for point in found.points if point.value is not None]
+def _sentence(curve: Curve) -> str:
+    solved = [point for point in curve.points if point.value is not None]
     proved = sum(point.gap == 0 for point in solved)
-    text = f"{found.instance}: {found.objective.replace('_', ' ')} over {NAMES[found.over]}, "
-    text += f"{len(found.points)} points, {proved} proved"
+    text = f"{curve.instance}: {curve.objective.replace('_', ' ')} over {NAMES[curve.over]}, "
+    text += f"{len(curve.points)} points, {proved} proved"
     gaps = [point.gap for point in solved if point.gap]
     text += f", largest gap {percent(max(gaps))}" if gaps else ""
-    if found.over is Over.CAPACITY and len(solved) > 1:
+    if curve.over is Over.CAPACITY and len(solved) > 1:
         first, last = solved[0], solved[-1]
         if first.value and last.value is not None:
             saved = 1 - float(last.value) / float(first.value)
@@ -91,20 +91,19 @@ def _sentence(found: Curve) -> str:
     return text + "."
 
 
-def curve_figure(found: Curve, title: str, inches: float) -> Figure:
+def curve_figure(curve: Curve, title: str, inches: float) -> Figure:
     """Return the picture of a curve: values, bounds below them, the gap between shaded.
 
-    `title`: line above; empty for none.
-    Raises `InputError`: no point has a value or a bound.
+    An empty title leaves no line above. An `InputError` says that no point has a value or a bound.
     """
-    points = [(_place_of(point), point) for point in found.points]
-    if all(p.value is None and p.bound is None for p in found.points):
+    points = [(_place_of(point), point) for point in curve.points]
+    if all(p.value is None and p.bound is None for p in curve.points):
         raise InputError("no point has a value or a bound to draw", field="points")
-    made, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
+    picture, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
     write_title(axes, title)
     _draw_curve(axes, points)
     kept = [
-        (_place_of(point), point.value) for point in found.kept or () if point.value
+        (_place_of(point), point.value) for point in curve.kept or () if point.value
     ]
     _plot(
         axes,
@@ -115,32 +114,32 @@ def curve_figure(found: Curve, title: str, inches: float) -> Figure:
         markersize=3.0,
     )
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda at, _: figure(float(f"{at:.12g}")))
-    multiples = " (multiples of p)" * any(p.multiple is not None for p in found.points)
-    axes.set_xlabel(f"{NAMES[found.over]}{multiples}", labelpad=1)
+        axis.set_major_formatter(lambda position, _: figure(float(f"{position:.12g}")))
+    multiples = " (multiples of p)" * any(p.multiple is not None for p in curve.points)
+    axes.set_xlabel(f"{NAMES[curve.over]}{multiples}", labelpad=1)
     axes.set_ylabel(
-        f"{spaced(found.objective)} ({printable(found.time_unit)})", labelpad=2
+        f"{spaced(curve.objective)} ({printable(curve.time_unit)})", labelpad=2
     )
     axes.legend(loc="best", frameon=False)
-    return made
+    return picture
 
 
 def _place_of(point: CurvePoint) -> float:
-    at = point.at if point.multiple is None else point.multiple
-    return float(max(at) if isinstance(at, list) else at)
+    position = point.at if point.multiple is None else point.multiple
+    return float(max(position) if isinstance(position, list) else position)
 
 
 def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:
-    both = [
+    bounded = [
         (x, float(p.bound), float(p.value)) for x, p in points if p.bound and p.value
     ]
-    if len(both) > 1:
-        xs, lows, highs = zip(*both, strict=True)
+    if len(bounded) > 1:
+        xs, lows, highs = zip(*bounded, strict=True)
         axes.fill_between(
             xs, lows, highs, color=lightened(VERMILION, 0.75), linewidth=0
         )
     proved = [(x, p.value) for x, p in points if p.value is not None and p.gap == 0]
-    others = [(x, p.value) for x, p in points if p.value is not None and p.gap != 0]
+    unproved = [(x, p.value) for x, p in points if p.value is not None and p.gap != 0]
     line: dict[str, Any] = {
         "color": BLUE,
         "linestyle": "none",
@@ -156,9 +155,9 @@ def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:
         linestyle="--",
         linewidth=1.0,
     )
-    _plot(axes, sorted([*proved, *others]), color=BLUE, linewidth=1.2)
+    _plot(axes, sorted([*proved, *unproved]), color=BLUE, linewidth=1.2)
     _plot(axes, proved, label="best schedule, proved optimal", **line)
-    _plot(axes, others, label="best schedule", **line | {"markerfacecolor": "white"})
+    _plot(axes, unproved, label="best schedule", **line | {"markerfacecolor": "white"})
 
 
 def _plot(

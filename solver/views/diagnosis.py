@@ -21,51 +21,52 @@ MOST_STEPS = 20  # listed one by one; of more only the mean is shown, `--json` h
 MOST_REPLICAS = 12
 
 
-def _slowness(found: verdict.Diagnosis) -> RenderableType:
+def _slowness(diagnosis: verdict.Diagnosis) -> RenderableType:
     """Return the time of a micro-batch by stage, of the slowest replicas."""
-    rows = found.slowness
+    rows = diagnosis.slowness
     slowest = sorted(
-        range(len(found.replicas)), key=lambda n: -max(row[n] for row in rows)
+        range(len(diagnosis.replicas)), key=lambda n: -max(row[n] for row in rows)
     )
     columns = (
         TableColumn(
-            f"replica\n{found.replicas[n]}",
+            f"replica\n{diagnosis.replicas[n]}",
             [f"{row[n]:.2f}" for row in rows],
-            expendable=place,
+            expendable=rank,
         )
-        for place, n in enumerate(slowest[:MOST_REPLICAS])
+        for rank, n in enumerate(slowest[:MOST_REPLICAS])
     )
     stages = TableColumn("stage", [str(stage) for stage in range(len(rows))])
     return indented(FittingTable(stages, *columns))
 
 
-def diagnosis_report(found: verdict.Diagnosis) -> RenderableType:
+def diagnosis_report(diagnosis: verdict.Diagnosis) -> RenderableType:
     """Return the verdict on a run: sentences, steps, what would help, the bubble, slow replicas."""
     by_saving = sorted(
-        found.helps, key=lambda one: (one.saved is None, -(one.saved or 0.0))
+        diagnosis.helps,
+        key=lambda remedy: (remedy.saved is None, -(remedy.saved or 0.0)),
     )
     return Group(
-        _sentence(found),
+        _sentence(diagnosis),
         Text(),
-        _steps(found),
+        _steps(diagnosis),
         Text(),
         Text("What would help, mean step", "bold"),
         indented(table_of(by_saving, *_HELP_FIELDS)),
         Text(),
         Text("Idle time of a device, mean of the slowest replicas", "bold"),
-        _bubble(found),
+        _bubble(diagnosis),
         Text(),
         Text(
             "Time of a micro-batch, mean of all = 1, the slowest replicas first", "bold"
         ),
-        _slowness(found),
+        _slowness(diagnosis),
     )
 
 
-def _sentence(found: verdict.Diagnosis) -> Text:
-    replay, bound = found.mean("replay"), found.mean("ordered_bound")
-    ordered = found.mean("ordered")
-    if found.is_order_optimal:
+def _sentence(diagnosis: verdict.Diagnosis) -> Text:
+    replay, bound = diagnosis.mean("replay"), diagnosis.mean("ordered_bound")
+    ordered = diagnosis.mean("ordered")
+    if diagnosis.is_order_optimal:
         text = f"The recorded order is optimal (within {100 * verdict.NEARLY:g} %: replayed "
         text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
     else:
@@ -78,8 +79,8 @@ def _sentence(found: verdict.Diagnosis) -> Text:
             else "No better order was found than the replayed"
         )
         text += f" {_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
-    if found.best is not None and found.best.saved is not None:
-        text += f" Most would help: {found.best.change}, {percent(found.best.saved)}."
+    if diagnosis.best is not None and diagnosis.best.saved is not None:
+        text += f" Most would help: {diagnosis.best.change}, {percent(diagnosis.best.saved)}."
     return Text(text, "bold")
 
 
@@ -99,34 +100,36 @@ _STEP_FIELDS = (
 )
 
 
-def _steps(found: verdict.Diagnosis) -> RenderableType:
-    groups = _alike(found.steps)
-    shown = groups if len(groups) <= MOST_STEPS else []
-    rows = [*shown, found.steps]
+def _steps(diagnosis: verdict.Diagnosis) -> RenderableType:
+    groups = _alike(diagnosis.steps)
+    listed = groups if len(groups) <= MOST_STEPS else []
+    rows = [*listed, diagnosis.steps]
     columns = [
         TableColumn(
             head,
             [
-                _seconds(verdict.mean_of(getattr(one, name) for one in each))
-                for each in rows
+                _seconds(verdict.mean_of(getattr(step, name) for step in group))
+                for group in rows
             ],
-            expendable=place,
+            expendable=priority,
         )
-        for (head, place), name in zip(_STEP_FIELDS, verdict.FIGURES, strict=True)
+        for (head, priority), name in zip(_STEP_FIELDS, verdict.FIGURES, strict=True)
     ]
-    if any(len(each) > 1 for each in shown):
-        columns.insert(0, TableColumn("alike", [str(len(each)) for each in rows]))
+    if any(len(group) > 1 for group in listed):
+        columns.insert(0, TableColumn("alike", [str(len(group)) for group in rows]))
     names = TableColumn(
-        "step (s)", [*(str(each[0].step) for each in shown), "mean"], is_text=True
+        "step (s)", [*(str(group[0].step) for group in listed), "mean"], is_text=True
     )
-    return indented(FittingTable(names, *columns, styles=[*[""] * len(shown), "bold"]))
+    return indented(FittingTable(names, *columns, styles=[*[""] * len(listed), "bold"]))
 
 
 def _alike(steps: Sequence[verdict.StepVerdict]) -> list[list[verdict.StepVerdict]]:
     """Return groups of steps of one shape, whose figures are within `NEARLY` of the first's."""
     groups: list[list[verdict.StepVerdict]] = []
     for step in steps:
-        group = next((one for one in groups if _are_alike(one[0], step)), None)
+        group = next(
+            (candidate for candidate in groups if _are_alike(candidate[0], step)), None
+        )
         if group is None:
             groups.append([step])
         else:
@@ -134,10 +137,12 @@ def _alike(steps: Sequence[verdict.StepVerdict]) -> list[list[verdict.StepVerdic
     return groups
 
 
-def _are_alike(one: verdict.StepVerdict, other: verdict.StepVerdict) -> bool:
-    pairs = ((getattr(one, name), getattr(other, name)) for name in verdict.FIGURES)
+def _are_alike(step: verdict.StepVerdict, reference: verdict.StepVerdict) -> bool:
+    pairs = (
+        (getattr(step, name), getattr(reference, name)) for name in verdict.FIGURES
+    )
     is_near = all(abs(its - mine) <= verdict.NEARLY * its for its, mine in pairs)
-    return is_near and one.microbatches == other.microbatches
+    return is_near and step.microbatches == reference.microbatches
 
 
 _HELP_FIELDS: tuple[Field[verdict.Help], ...] = (
@@ -155,15 +160,15 @@ _HELP_FIELDS: tuple[Field[verdict.Help], ...] = (
 )
 
 
-def _bubble(found: verdict.Diagnosis) -> RenderableType:
-    span, whole = found.mean("recorded"), sum(found.bubble.values())
-    part: tuple[Field[tuple[str, float]], ...] = (
-        Field("part", lambda one: one[0]),
-        Field("s", lambda one: one[1], 0, _seconds),
-        Field("of the span", lambda one: one[1] / span, 0, percent),
+def _bubble(diagnosis: verdict.Diagnosis) -> RenderableType:
+    span, total = diagnosis.mean("recorded"), sum(diagnosis.bubble.values())
+    fields: tuple[Field[tuple[str, float]], ...] = (
+        Field("part", lambda entry: entry[0]),
+        Field("s", lambda entry: entry[1], 0, _seconds),
+        Field("of the span", lambda entry: entry[1] / span, 0, percent),
     )
-    parts = indented(table_of([*found.bubble.items(), ("in all", whole)], *part))
-    return Group(parts, indented(Text(BUBBLE_NOTE, "dim")))
+    table = indented(table_of([*diagnosis.bubble.items(), ("in all", total)], *fields))
+    return Group(table, indented(Text(BUBBLE_NOTE, "dim")))
 
 
 BUBBLE_NOTE = (

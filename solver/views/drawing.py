@@ -46,21 +46,18 @@ class Drawing:
         return ""
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
-        """Yield the figures of a result.
-
-        `instance`: gives caps that the result does not repeat.
-        """
-        other = ("device span", result.device_span)
+        """Yield the figures of a result; the instance gives caps that it does not repeat."""
+        measure = ("device span", result.device_span)
         if result.objective is Objective.DEVICE_SPAN:
-            other = ("makespan", result.makespan)
-        yield from reached(result, other)
+            measure = ("makespan", result.makespan)
+        yield from reached(result, measure)
         if result.bubble_ratio is not None:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
             yield bubble_name(result), ratio(result.bubble_ratio) + extra
 
     def parts(
-        self, found: Result | HeuristicEntry, unit: str
+        self, source: Result | HeuristicEntry, unit: str
     ) -> Iterator[RenderableType]:
         """Yield tables of the parts of a result or one heuristic, such as its devices."""
         yield from ()
@@ -69,47 +66,45 @@ class Drawing:
         self, entries: Sequence[HeuristicEntry], result: Result, *, verbose: bool
     ) -> Iterator[RenderableType]:
         """Yield the table of heuristics, then notes on it."""
-        shown = [
+        visible = [
             e
             for e in entries
             if verbose or e.status is not HeuristicStatus.NOT_APPLICABLE
         ]
-        if shown:
-            status = [self.status(e, result, verbose=verbose) for e in shown]
-            found = FittingTable(
-                TableColumn("heuristic", [entry.name for entry in shown], is_text=True),
+        if visible:
+            status = [self.status(e, result, verbose=verbose) for e in visible]
+            table = FittingTable(
                 TableColumn(
-                    spaced(result.objective), figures(*(e.value for e in shown))
+                    "heuristic", [entry.name for entry in visible], is_text=True
                 ),
-                *distances(shown, result, "infeasible" if verbose else ABSENT),
+                TableColumn(
+                    spaced(result.objective), figures(*(e.value for e in visible))
+                ),
+                *distances(visible, result, "infeasible" if verbose else ABSENT),
                 *(
-                    field.column(shown)
+                    field.column(visible)
                     for field in self.fields(result, verbose=verbose)
                 ),
                 TableColumn(
                     "status", status, is_text=True, wraps=verbose, is_cut=not verbose
                 ),
-                styles=[ENTRY_STYLE[entry.status] for entry in shown],
+                styles=[ENTRY_STYLE[entry.status] for entry in visible],
                 caption="Heuristics",
             )
-            yield indented(found)
-        hidden = [e.name for e in entries if e not in shown]
+            yield indented(table)
+        hidden = [e.name for e in entries if e not in visible]
         if hidden:
             text = f"not applicable: {', '.join(hidden)} (--verbose says why)"
             yield indented(Text(text, "dim"))
 
     def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
-        """Return further columns of the table of heuristics.
-
-        Returns: of entries of the kind.
-        """
+        """Return further columns of the table of heuristics."""
         return (Field("bubble", lambda entry: entry.bubble_ratio, 1, ratio),)
 
     def status(self, entry: HeuristicEntry, result: Result, *, verbose: bool) -> str:
         """Return the outcome of a heuristic: its status, its pattern, and a reason if it has one.
 
-        `result`: the entry is compared with it.
-        `verbose`: give the whole reason.
+        The entry is compared with the result; `verbose` gives the whole reason.
         """
         word = spaced(entry.status)
         if entry.status is HeuristicStatus.FEASIBLE and entry.value == result.value:
@@ -123,16 +118,13 @@ class Drawing:
         yield from ()
 
     def curves(
-        self, found: Result | HeuristicEntry, schedule: Schedule
+        self, source: Result | HeuristicEntry, schedule: Schedule
     ) -> list[AmountCurve]:
         """Return the amounts over time that are drawn below a schedule, times in ticks."""
         return pool_curves(schedule)
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
-        """Return the kind as which a page draws each op.
-
-        Returns: n names of kinds.
-        """
+        """Return for each op the kind as which a page draws it."""
         return [problem.kinds[kind] for kind in problem.kind.tolist()]
 
     def period(self, instance: Instance) -> float | None:
@@ -140,18 +132,12 @@ class Drawing:
         return None
 
     def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
-        """Return in plain words why a heuristic has no valid schedule.
-
-        `verbose`: say all that is known.
-        """
+        """Return in plain words why a heuristic has no valid schedule; all of it if `verbose`."""
         short = None if verbose or entry.broken is None else entry.broken.short
         return short or entry.reason or ""
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on an instance.
-
-        `instance`: gives unit and caps.
-        """
+        """Yield the figures of one heuristic on an instance, which gives unit and caps."""
         texts = {"pattern": entry.pattern, "reason": self.reason(entry)}
         yield from ((name, text) for name, text in texts.items() if text)
         times = figures(entry.makespan, entry.device_span)
@@ -176,11 +162,11 @@ class Drawing:
         """Yield facts of an instance that are known before it is lowered."""
         yield from ()
 
-    def view(self, shown: ScheduleView) -> ScheduleReport:
+    def view(self, view: ScheduleView) -> ScheduleReport:
         """Return the chart and the figures of a schedule, with or without its instance."""
-        return report_of_schedule(shown)
+        return report_of_schedule(view)
 
-    def warning(self, shown: ScheduleView) -> str | None:
+    def warning(self, view: ScheduleView) -> str | None:
         """Return a warning if a result of a known instance contradicts its schedule."""
         return None
 
@@ -191,19 +177,18 @@ def distances(
     """Return the distances of heuristics over the best schedule and, where open, to the bound.
 
     "Over best" is (value - best) / best, "gap" (value - bound) / value as that of the result.
-
-    `broken`: what stands there for infeasible ones.
-    Returns: one column, two where the best is not proved to be optimal.
+    Infeasible ones have the word `broken` instead. "Gap" is missing where the best is proved
+    optimal.
     """
     over = [
         broken if e.status is HeuristicStatus.INFEASIBLE else percent(e.gap)
         for e in entries
     ]
-    found = [TableColumn("over\nbest", over)]
+    columns = [TableColumn("over\nbest", over)]
     if result.bound is not None and result.status is not Status.OPTIMAL:
         gaps = [percent(_gap(entry, result.bound)) for entry in entries]
-        found.append(TableColumn("gap", gaps))
-    return found
+        columns.append(TableColumn("gap", gaps))
+    return columns
 
 
 def _gap(entry: HeuristicEntry, bound: float) -> float | None:
@@ -213,19 +198,19 @@ def _gap(entry: HeuristicEntry, bound: float) -> float | None:
     return max(0.0, (entry.value - bound) / entry.value) if entry.value else 0.0
 
 
-def reached(result: Result, *others: tuple[str, float | None]) -> Facts:
+def reached(result: Result, *measures: tuple[str, float | None]) -> Facts:
     """Yield value, bound and gap of a result.
 
-    `others`: other times of the schedule and their names, which follow the value.
+    `measures` are other times of the schedule and their names, which follow the value.
     """
     name, unit = spaced(result.objective), unit_of(result)
     value, bound, *times = figures(
-        result.value, result.bound, *(time for _, time in others)
+        result.value, result.bound, *(time for _, time in measures)
     )
     if result.value is not None:
         yield name, (value if name == unit else f"{value} {unit}") + _by(result.best_by)
-        for (other, _), text in zip(others, times, strict=True):
-            yield other, f"{text} {unit}"
+        for (label, _), text in zip(measures, times, strict=True):
+            yield label, f"{text} {unit}"
     if result.bound is not None:
         twice = ", proved twice" if result.bound_verified else ""
         yield "lower bound", with_unit(bound, unit) + _by(result.bound_by) + twice
@@ -240,15 +225,14 @@ def _by(name: str | None) -> str:
 def described(
     instance: Instance,
     rows: Sequence[tuple[str, str]],
-    what: str | None = None,
+    summary: str | None = None,
     devices: RenderableType | None = None,
 ) -> RenderableType:
     """Return an instance in short: title, facts, table and a hint at further commands.
 
-    `what`: what the instance is; otherwise its kind is named.
-    `devices`: a table of its devices.
+    `summary` says what the instance is; otherwise its kind is named.
     """
-    title = Text(f"{instance.name}: {what or f'a {instance.kind} instance'}", "bold")
+    title = Text(f"{instance.name}: {summary or f'a {instance.kind} instance'}", "bold")
     below = [] if devices is None else [Text(), devices, Text()]
     hint = Text("add a RESULT or --heuristic NAME to draw a schedule", "dim")
     return Group(title, FactList(rows), *below, hint)
@@ -264,12 +248,12 @@ def sizes(problem: Problem) -> Facts:
         problem.ops_by_resource[resource]
         for resource in problem.span_resources.tolist()
     )
-    work = [int(problem.duration[own].sum()) for own in ops]
+    work = [int(problem.duration[indices].sum()) for indices in ops]
     if work:
-        ends = figures(
+        limits = figures(
             *(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)}))
         )
-        yield "work per device", f"{' to '.join(ends)} {unit}"
+        yield "work per device", f"{' to '.join(limits)} {unit}"
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
         yield "longest op", f"{figure(longest)} {unit}"
@@ -278,5 +262,5 @@ def sizes(problem: Problem) -> Facts:
             pool.name for pool in (problem.pools[0], problem.pools[-1])
         )
         amounts = sorted({float(pool.capacity) for pool in problem.pools})
-        ends = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
-        yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(ends)}"
+        limits = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
+        yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(limits)}"

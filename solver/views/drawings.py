@@ -38,18 +38,17 @@ def drawing_of(kind: str | None) -> Drawing:
     return DRAWINGS.get(kind or "", ANY)
 
 
-def bound_of(found: object, objective: Objective) -> float | None:
-    """Return the proven bound of a result where it is one of a time of its schedule.
-
-    `found`: the result; others have no bound.
-    """
+def bound_of(source: object, objective: Objective) -> float | None:
+    """Return the proven bound of a result where it is one of a time of its schedule, else None."""
     if (
-        not isinstance(found, Result)
-        or found.objective is not objective
-        or found.bound is None
+        not isinstance(source, Result)
+        or source.objective is not objective
+        or source.bound is None
     ):
         return None
-    return float(found.bound) if found.value_unit in {None, found.time_unit} else None
+    return (
+        float(source.bound) if source.value_unit in {None, source.time_unit} else None
+    )
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,13 @@ class Drawn:
         schedule, source = self.shown.schedule, self.shown.source
         if schedule is None or self.chart.curves:
             return self.chart.curves
-        found = (
+        amounts = (
             pool_curves(schedule)
             if source is None
             else self.drawing.curves(source, schedule)
         )
         tick = float(schedule.problem.scale.tick)
-        return [curve.scaled(tick) for curve in found]
+        return [curve.scaled(tick) for curve in amounts]
 
     @property
     def bound(self) -> float | None:
@@ -91,62 +90,61 @@ class Drawn:
     @property
     def caption(self) -> str:
         """Value, bound and gap in one line; the end where no more is known."""
-        found = self.shown.source
-        if isinstance(found, Result):
-            return caption_of(found)
+        source = self.shown.source
+        if isinstance(source, Result):
+            return caption_of(source)
         return f"makespan {figure(self.shown.end)} {self.shown.unit}"
 
 
-def caption_of(found: Result) -> str:
+def caption_of(result: Result) -> str:
     """Return value, bound and gap of a result in one line."""
-    name, unit = spaced(found.objective), unit_of(found)
-    value, bound = figures(found.value, found.bound)
-    parts = []
-    if found.value is not None:
-        parts.append(("" if name == unit else f"{name} ") + with_unit(value, unit))
-    if found.gap == 0 and found.bound_by:
-        parts.append("proved optimal")
-    elif found.bound is not None:
-        parts.append(f"lower bound {with_unit(bound, unit)}")
-        parts += [] if found.gap is None else [f"gap {percent(found.gap)}"]
-    return ", ".join(parts)
+    name, unit = spaced(result.objective), unit_of(result)
+    value, bound = figures(result.value, result.bound)
+    phrases = []
+    if result.value is not None:
+        phrases.append(("" if name == unit else f"{name} ") + with_unit(value, unit))
+    if result.gap == 0 and result.bound_by:
+        phrases.append("proved optimal")
+    elif result.bound is not None:
+        phrases.append(f"lower bound {with_unit(bound, unit)}")
+        phrases += [] if result.gap is None else [f"gap {percent(result.gap)}"]
+    return ", ".join(phrases)
 
 
 def drawn_of(
-    found: Result | HeuristicEntry | Plan, instance: Instance | None = None
+    source: Result | HeuristicEntry | Plan, instance: Instance | None = None
 ) -> Drawn:
     """Return the schedule of a result, of a heuristic, or of the winner of a plan.
 
-    `instance`: what it schedules; by default the one that the result carries.
-    Returns: the schedule, with links and memory where the instance is known.
-    Raises `InputError`: there is no schedule in it, or it is none of the instance.
+    The instance is by default the one that the result carries; where it is known, links and memory
+    are drawn. An `InputError` says that there is no schedule in it, or none of the instance.
     """
-    if isinstance(found, Plan):
-        if found.result is None or found.instance is None:
+    if isinstance(source, Plan):
+        if source.result is None or source.instance is None:
             raise InputError(
-                f"the plan has no winner (status {found.status})", field="winner"
+                f"the plan has no winner (status {source.status})", field="winner"
             )
-        return drawn_of(found.result, found.instance)
-    if found.schedule is None:
+        return drawn_of(source.result, source.instance)
+    if source.schedule is None:
         raise InputError("there is no schedule in it", field="schedule")
     if (
         instance is None
-        and isinstance(found, Result)
-        and found.instance_document is not None
+        and isinstance(source, Result)
+        and source.instance_document is not None
     ):
-        instance = parse_instance(found.instance_document)
-    data = found.model_dump(mode="json")
+        instance = parse_instance(source.instance_document)
+    data = source.model_dump(mode="json")
     if instance is None:
         return Drawn(
-            ScheduleView(title_of(data), found.schedule, found, ViewOptions()), ANY
+            ScheduleView(title_of(data), source.schedule, source, ViewOptions()), ANY
         )
-    return drawn_on(instance, data, found, ViewOptions())[0]
+    return drawn_on(instance, data, source, ViewOptions())[0]
 
 
 def drawn_on(
     instance: Instance,
     data: Any,
-    found: Result | HeuristicEntry | None,
+    owner: Result | HeuristicEntry | None,
     frame: ViewOptions,
     *,
     exact: bool = False,
@@ -154,10 +152,8 @@ def drawn_on(
 ) -> tuple[Drawn, list[Violation]]:
     """Return a schedule of a known instance, and the rules that its names of ops break.
 
-    `data`: parsed JSON of a result, a heuristic's entry or a bare schedule.
-    `found`: the same as a document.
-    `source`: name of its file, for errors.
-    Raises `InputError`: it is no schedule of the instance.
+    `data` is the parsed JSON of a result, a heuristic's entry or a bare schedule, `owner` the same
+    as a document. An `InputError` names `source`: it is no schedule of the instance.
     """
     kind = kind_of(instance)
     problem = kind.lower(instance, exact=exact, document=data)
@@ -165,15 +161,12 @@ def drawn_on(
     if schedule is None:
         raise InputError(f"not a whole schedule: {violations[0]}", source=source)
     title, document = title_of(data, instance), ScheduleDocument.of(schedule)
-    shown = ScheduleView(title, document, found, frame, instance, schedule)
-    return Drawn(shown, drawing_of(instance.kind)), violations
+    view = ScheduleView(title, document, owner, frame, instance, schedule)
+    return Drawn(view, drawing_of(instance.kind)), violations
 
 
 def title_of(data: Any, instance: Instance | None = None) -> str:
-    """Return the title of a schedule: its instance, and what made it.
-
-    `data`: parsed JSON of a result, a heuristic's entry or a bare schedule.
-    """
+    """Return the title of a schedule: its instance, and what made it, as its parsed JSON says."""
     name = data.get("instance", "schedule") if instance is None else instance.name
     by = data.get("best_by") or data.get("name")
     return f"{name}, {by}" if by else str(name)

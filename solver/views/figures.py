@@ -9,11 +9,9 @@ ABSENT = "-"
 
 
 def figure(value: float | None, significant: int = 6) -> str:
-    """Return a time or amount with thousands separators and at most six significant digits.
+    """Return a time or amount with thousands separators and few significant digits.
 
     Whole numbers keep all their digits. ``None`` becomes a dash.
-
-    `significant`: digits that it keeps where it is not whole.
     """
     if value is None:
         return ABSENT
@@ -90,9 +88,6 @@ def shorten(text: str, width: int) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number with its noun: ``1 node``, ``1,024 nodes``, ``2 micro-batches``.
-
-    `word`: the noun in the singular.
-    """
+    """Return a number with its noun: ``1 node``, ``1,024 nodes``, ``2 micro-batches``."""
     plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
     return f"{number:,} {word}{plural}"

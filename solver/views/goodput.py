@@ -51,19 +51,19 @@ def fit_report(title: str, fit: Fit) -> RenderableType:
         ),
         TableColumn("not fitted: why", why, is_text=True, wraps=True),
     )
-    parts: list[RenderableType] = [
+    content: list[RenderableType] = [
         Text(title),
         FactList(_fit_facts(fit)),
         Text(),
         indented(table),
     ]
-    parts += [indented(Text(f"warning: {text}", "yellow")) for text in fit.warnings]
-    return Group(*parts)
+    content += [indented(Text(f"warning: {text}", "yellow")) for text in fit.warnings]
+    return Group(*content)
 
 
 def _fit_facts(fit: Fit) -> Iterator[tuple[str, str]]:
-    rest = "" if fit.converged else "  (stopped before it came to rest)"
-    yield "objective", f"{fit.objective:.6g}{rest}"
+    suffix = "" if fit.converged else "  (stopped before it came to rest)"
+    yield "objective", f"{fit.objective:.6g}{suffix}"
     off = np.abs(np.expm1(fit.residuals))
     for name, errors in zip(
         ("accumulation step", "optimizer step"), off.T, strict=True
@@ -115,25 +115,26 @@ ROW_FIELDS: tuple[Field[GoodputRow], ...] = (
 def goodput_chart(
     model: GoodputModel, rows: Sequence[GoodputRow], limits: BatchLimits
 ) -> LineChart | None:
-    """Return the chart of goodput over batch sizes.
+    """Return the chart of goodput over batch sizes, None where there is nothing to draw.
 
-    `rows`: best configurations; lines are drawn for up to six of their allocations.
-    Returns: none where there is nothing to draw.
+    It has lines for up to six allocations of the best configurations in `rows`.
     """
-    places = {(row.num_replicas, row.num_nodes): row for row in rows if row.is_allowed}
-    chosen = _spread([places[place] for place in sorted(places)])
-    shown = "" if len(chosen) == len(places) else f" ({len(chosen)} of {len(places)})"
+    allowed = {(row.num_replicas, row.num_nodes): row for row in rows if row.is_allowed}
+    charted = _spread([allowed[key] for key in sorted(allowed)])
+    note = (
+        "" if len(charted) == len(allowed) else f" ({len(charted)} of {len(allowed)})"
+    )
     choice = "published choice" if limits.compat else "best"
-    series = [_line(model, row, limits) for row in chosen]
-    title = f"goodput (samples/s) over batch size, {choice} marked{shown}"
+    series = [_line(model, row, limits) for row in charted]
+    title = f"goodput (samples/s) over batch size, {choice} marked{note}"
     chart = LineChart(title, "batch size", series)
     return chart if len(chart.xs) > 1 else None
 
 
 def _spread(rows: Sequence[GoodputRow]) -> list[GoodputRow]:
     count = min(len(rows), MOST_SERIES)
-    places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
-    return [rows[place] for place in places.tolist()]
+    indices = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
+    return [rows[index] for index in indices.tolist()]
 
 
 def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
@@ -151,7 +152,7 @@ def _line(model: GoodputModel, row: GoodputRow, limits: BatchLimits) -> Series:
         batch <= max(limits.most, limits.low * replicas)
     )
     goodput = model.evaluate(row.num_nodes, replicas, atomic[allowed], steps[allowed])
-    found = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
-    line = dict(found) | {row.batch_size: best}
+    points = zip(batch[allowed].tolist(), np.asarray(goodput).tolist(), strict=True)
+    line = dict(points) | {row.batch_size: best}
     name = f"{counted(replicas, 'replica')} on {counted(row.num_nodes, 'node')}"
     return Series(name, sorted(line.items()), [Point(row.batch_size, best, best)])

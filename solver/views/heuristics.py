@@ -16,9 +16,11 @@ from ppsolve.solver.views.tables import FactList, indented
 def catalogue(heuristics: Iterable[Heuristic]) -> RenderableType:
     """Return all heuristics, by what they are made for, with what they need and their source."""
     groups: dict[str, list[Heuristic]] = {}
-    for one in heuristics:
-        groups.setdefault(one.made_for, []).append(one)
-    return Group(*(_section(f"for {words}", found) for words, found in groups.items()))
+    for heuristic in heuristics:
+        groups.setdefault(heuristic.made_for, []).append(heuristic)
+    return Group(
+        *(_section(f"for {words}", members) for words, members in groups.items())
+    )
 
 
 def applicable(
@@ -26,16 +28,16 @@ def applicable(
 ) -> RenderableType:
     """Return the heuristics that apply to an instance, and the reasons why others do not.
 
-    `obstacles`: why each cannot be run; None where it can.
+    `obstacles` says why each cannot be run; None where it can.
     """
-    able, others = [], defaultdict[str, list[str]](list)
-    for one, obstacle in zip(heuristics, obstacles, strict=True):
+    able, by_obstacle = [], defaultdict[str, list[str]](list)
+    for heuristic, obstacle in zip(heuristics, obstacles, strict=True):
         if obstacle is None:
-            able.append(one)
+            able.append(heuristic)
         else:
-            others[obstacle].append(one.name)
-    parts = [_section(f"apply to {name}", able, says_needs=False)] if able else []
-    head = [Text("do not apply", style="bold")] if others else []
+            by_obstacle[obstacle].append(heuristic.name)
+    sections = [_section(f"apply to {name}", able, says_needs=False)] if able else []
+    head = [Text("do not apply", style="bold")] if by_obstacle else []
     reasons = (
         indented(
             Group(
@@ -43,19 +45,24 @@ def applicable(
                 indented(Text(", ".join(names))),
             )
         )
-        for why, names in others.items()
+        for why, names in by_obstacle.items()
     )
-    return Group(*parts, *head, *reasons)
+    return Group(*sections, *head, *reasons)
 
 
 def _section(
     title: str, rows: Sequence[Heuristic], *, says_needs: bool = True
 ) -> RenderableType:
     facts = []
-    for one in rows:
-        needs = [f"needs {', '.join(one.needs)}"] if one.needs and says_needs else []
-        lines = [one.summary, *needs, f"from {one.source}"]
+    for heuristic in rows:
+        needs = (
+            [f"needs {', '.join(heuristic.needs)}"]
+            if heuristic.needs and says_needs
+            else []
+        )
+        lines = [heuristic.summary, *needs, f"from {heuristic.source}"]
         facts += [
-            (one.name if not place else "", line) for place, line in enumerate(lines)
+            (heuristic.name if not index else "", line)
+            for index, line in enumerate(lines)
         ]
     return Group(Text(title, "bold"), FactList(facts), Text())

@@ -22,75 +22,76 @@ def text(value: str) -> str:
 
 
 def html(
-    part: RenderableType, most: int | None = None, letters: int = LONGEST_PART
+    renderable: RenderableType, limit: int | None = None, letters: int = LONGEST_PART
 ) -> str:
-    """Return a part of a report.
+    """Return a part of a report: a text, facts, a table, or a group of them.
 
-    `part`: a text, facts, a table, or a group of them.
-    `most`: rows of a table, which is folded then. A note counts the others.
-    `letters`: most letters of a fact.
+    A `limit` of rows folds a table, and a note counts the others. Facts have at most so many
+    `letters`.
     """
-    if isinstance(part, LineChart):
-        part = part.__rich__()
-    if isinstance(part, Group):
-        return "".join(html(each, most, letters) for each in part.renderables)
-    if isinstance(part, Padding):
-        return html(part.renderable, most, letters)
-    if isinstance(part, FactList):
-        return _facts(part, most, letters)
-    if isinstance(part, FittingTable):
-        return table_html(part, most)
-    assert isinstance(part, Text), part
-    shown = text(part.plain)
+    if isinstance(renderable, LineChart):
+        renderable = renderable.__rich__()
+    if isinstance(renderable, Group):
+        return "".join(html(child, limit, letters) for child in renderable.renderables)
+    if isinstance(renderable, Padding):
+        return html(renderable.renderable, limit, letters)
+    if isinstance(renderable, FactList):
+        return _facts(renderable, limit, letters)
+    if isinstance(renderable, FittingTable):
+        return table_html(renderable, limit)
+    assert isinstance(renderable, Text), renderable
+    markup = text(renderable.plain)
     for style, tag in (("bold", "strong"), ("code", "code")):
-        shown = f"<{tag}>{shown}</{tag}>" if style in str(part.style) else shown
-    return f"<p>{shown}</p>\n" if shown.strip() else ""
+        markup = (
+            f"<{tag}>{markup}</{tag}>" if style in str(renderable.style) else markup
+        )
+    return f"<p>{markup}</p>\n" if markup.strip() else ""
 
 
-def _facts(found: FactList, most: int | None, letters: int) -> str:
+def _facts(facts: FactList, limit: int | None, letters: int) -> str:
     cells = [
         f"<tr><th{LEFT}>{text(name)}</th>"
         f"<td{LEFT}>{text(shorten(' '.join(value.split()), letters))}</td></tr>"
-        for name, value in found.rows[:most]
+        for name, value in facts.rows[:limit]
     ]
     return f'<table class="list">{"".join(cells)}</table>\n' if cells else ""
 
 
-def table_html(found: FittingTable, most: int | None = None) -> str:
+def table_html(table: FittingTable, limit: int | None = None) -> str:
     """Return a table in a box that scrolls sideways where it is too wide.
 
-    `most`: rows of a folded table.
+    A `limit` of rows folds it.
     """
-    caption = f"<caption>{text(found.caption)}</caption>" if found.caption else ""
+    caption = f"<caption>{text(table.caption)}</caption>" if table.caption else ""
     heads = "".join(
-        f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in found.columns
+        f'<th scope="col"{_class(c, "")}>{text(c.title)}</th>' for c in table.columns
     )
     body = ""
-    for place, row in enumerate(found.rows[:most]):
+    for index, row in enumerate(table.rows[:limit]):
         cells = (
-            _cell(c, place, cell) for c, cell in zip(found.columns, row, strict=True)
+            _cell(c, index, cell) for c, cell in zip(table.columns, row, strict=True)
         )
         body += f"<tr>{''.join(cells)}</tr>"
-    shown = (
+    markup = (
         f'<div class="wide" tabindex="0"><table>{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>\n"
     )
-    if most is None or not found.rows:
-        return shown
-    more = (
-        f", {len(found.rows) - most:,} more are not listed"
-        if len(found.rows) > most
+    if limit is None or not table.rows:
+        return markup
+    suffix = (
+        f", {len(table.rows) - limit:,} more are not listed"
+        if len(table.rows) > limit
         else ""
     )
-    summary = counted(len(found.rows[:most]), text(found.columns[0].title)) + more
-    return f"<details><summary>{summary}</summary>{shown}</details>\n"
+    summary = counted(len(table.rows[:limit]), text(table.columns[0].title)) + suffix
+    return f"<details><summary>{summary}</summary>{markup}</details>\n"
 
 
-def _cell(column: TableColumn, place: int, cell: str) -> str:
-    order = column.order[place] if column.order else None
+def _cell(column: TableColumn, index: int, cell: str) -> str:
+    order = column.order[index] if column.order else None
     sort = f' data-order="{float(order)!r}"' if isinstance(order, int | float) else ""
-    shown = text(cell).replace("/", "/<wbr>" if column.wraps else "/")
-    return f"<td{_class(column, cell)}{sort}>{shown}</td>"
+    markup = text(cell).replace("/", "/<wbr>" if column.wraps else "/")
+    return f"<td{_class(column, cell)}{sort}>{markup}</td>"
 
 
 def _class(column: TableColumn, cell: str) -> str:

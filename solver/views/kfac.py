@@ -51,36 +51,33 @@ from ppsolve.solver.views.tables import (
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 
 
-def report_of_refresh(shown: ScheduleView, period: float) -> ScheduleReport:
-    """Return the report on a refresh, its iterations side by side.
-
-    `period`: length of an iteration, in the unit of the schedule.
-    """
-    source, links, unit = shown.source, shown.frame.links, shown.unit
-    counts = _iterations(shown.document)
-    most = max(counts.values(), default=1)
-    rows = chart_rows(shown.document, shown.problem, links=True)
+def report_of_refresh(view: ScheduleView, period: float) -> ScheduleReport:
+    """Return the report on a refresh, its iterations, each one `period` long, side by side."""
+    source, links, unit = view.source, view.frame.links, view.unit
+    counts = _iterations(view.document)
+    iterations = max(counts.values(), default=1)
+    rows = chart_rows(view.document, view.problem, links=True)
     devices = [row for row in rows if row.is_device]
     for row in devices:
         row.end = period if row.device is None else counts.get(row.device, 1) * period
     hidden = set(kinds_of(rows)) - set(kinds_of(devices))
     chart = Chart(
         rows if links else devices,
-        max(most * period, shown.end),
-        shown.unit,
-        shown.frame.window,
-        iterations=[number * period for number in range(most)],
+        max(iterations * period, view.end),
+        view.unit,
+        view.frame.window,
+        iterations=[number * period for number in range(iterations)],
         small_letters="the second pipe",
     )
-    known = (
+    refresh = (
         source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
     )
     return ScheduleReport(
-        shown.title,
+        view.title,
         chart,
-        list(_facts(shown, most, period)),
-        device_table(known, unit)
-        if known.iterations_of
+        list(_facts(view, iterations, period)),
+        device_table(refresh, unit)
+        if refresh.iterations_of
         else busy_table(devices, chart.end),
         [HIDDEN] if not links and set(SYNC_KINDS) & hidden else [],
     )
@@ -98,44 +95,46 @@ def _iterations(document: ScheduleDocument) -> dict[int, int]:
 
 def iteration_of(op: ScheduledOp) -> int | None:
     """Return the iteration of an op of the pipeline; None for K-FAC work."""
-    _, at, number = op.id.rpartition("@")
-    return int(number) if at and number.isdecimal() else None
+    _, separator, number = op.id.rpartition("@")
+    return int(number) if separator and number.isdecimal() else None
 
 
-def _facts(shown: ScheduleView, most: int, period: float) -> Iterator[tuple[str, str]]:
-    yield ITERATIONS, figure(most)
-    yield "iteration", f"{figure(period)} {shown.unit}"
-    work = [op.end for op in shown.document.ops if iteration_of(op) is None]
+def _facts(
+    view: ScheduleView, iterations: int, period: float
+) -> Iterator[tuple[str, str]]:
+    yield ITERATIONS, figure(iterations)
+    yield "iteration", f"{figure(period)} {view.unit}"
+    work = [op.end for op in view.document.ops if iteration_of(op) is None]
     if work:
         last = with_unit(figure(math.floor(100 * max(work) / period) / 100), ITERATIONS)
-        yield "K-FAC work", f"done at {figure(max(work))} {shown.unit}, after {last}"
+        yield "K-FAC work", f"done at {figure(max(work))} {view.unit}, after {last}"
 
 
-def device_table(known: RefreshFigures, unit: str) -> RenderableType:
+def device_table(refresh: RefreshFigures, unit: str) -> RenderableType:
     """Return the table of devices of a result or a heuristic; unknown figures have no column."""
-    proved = known if isinstance(known, RefreshResult) else None
+    proved = refresh if isinstance(refresh, RefreshResult) else None
     bounds = proved and proved.bound_of
-    devices = range(len(known.iterations_of or bounds or ()))
+    devices = range(len(refresh.iterations_of or bounds or ()))
     proofs = (proved and proved.bounds_by) or [""] * len(devices)
     proved_by = None if bounds is None else list(map("{} {}".format, bounds, proofs))
-    broken = known.breaks_of if isinstance(known, RefreshEntry) else None
+    broken = refresh.breaks_of if isinstance(refresh, RefreshEntry) else None
     breaks = each(broken, lambda rules: broken_rules(rules) or ABSENT)
     ages = each(
-        known.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it."
+        refresh.oldest_of, lambda age: ABSENT if age is None else f"{figure(age)} it."
     )
-    found = FittingTable(
+    table = FittingTable(
         TableColumn("device", each(devices, str)),
-        TableColumn(ITERATIONS, each(known.iterations_of, figure)),
+        TableColumn(ITERATIONS, each(refresh.iterations_of, figure)),
         TableColumn("bound by", proved_by, is_text=True),
-        TableColumn("usage", each(known.usage_of, "{:.2f} %".format)),
+        TableColumn("usage", each(refresh.usage_of, "{:.2f} %".format)),
         TableColumn(
-            f"bubbles\nleft ({unit})", each(known.bubbles_of, figure), expendable=1
+            f"bubbles\nleft ({unit})", each(refresh.bubbles_of, figure), expendable=1
         ),
-        TableColumn("peak\nsaved", each(known.peak_saved_of, figure), expendable=3),
+        TableColumn("peak\nsaved", each(refresh.peak_saved_of, figure), expendable=3),
         TableColumn("oldest\ninverse", ages, expendable=2),
         TableColumn("breaks", breaks, is_text=True, wraps=True),
     )
-    return indented(found)
+    return indented(table)
 
 
 def _refresh(
@@ -156,8 +155,8 @@ def _refresh(
     )
     yield "margin", _margin(instance)
     yield "replicas", _replicas(pattern)
-    most = instance.refresh_interval
-    limit = "without a limit" if most is None else f"at most {most}"
+    interval = instance.refresh_interval
+    limit = "without a limit" if interval is None else f"at most {interval}"
     yield "objective", f"fewest iterations, {limit}"
     if instance.tie_break is not TieBreak.NONE:
         yield "then", f"least {instance.tie_break.value}"
@@ -178,8 +177,8 @@ def _modules(device: DevicePattern) -> int:
 
 
 def _range(values: Iterable[float]) -> str:
-    found = list(values)
-    low, high = min(found), max(found)
+    numbers = list(values)
+    low, high = min(numbers), max(numbers)
     return figure(low) if low == high else f"{figure(low)} to {figure(high)}"
 
 
@@ -195,19 +194,25 @@ def _replicas(pattern: RefreshPattern) -> str:
 def _devices(pattern: RefreshPattern) -> RenderableType:
     time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
     fields: tuple[Field[DevicePattern], ...] = (
-        Field("device", lambda one: one.device, 0, str),
-        Field(f"pipeline\n({unit})", lambda one: time(_pipeline(one)), 1, figure),
+        Field("device", lambda device: device.device, 0, str),
+        Field(f"pipeline\n({unit})", lambda device: time(_pipeline(device)), 1, figure),
         Field(
-            f"bubbles\n({unit})", lambda one: time(period - _pipeline(one)), 0, figure
-        ),
-        Field(
-            f"K-FAC work\n({unit})",
-            lambda one: time(pattern.work_in_holes(one.device)),
+            f"bubbles\n({unit})",
+            lambda device: time(period - _pipeline(device)),
             0,
             figure,
         ),
         Field(
-            "work per\nbubbles", lambda one: _share(one, pattern), 0, "{:.2f}".format
+            f"K-FAC work\n({unit})",
+            lambda device: time(pattern.work_in_holes(device.device)),
+            0,
+            figure,
+        ),
+        Field(
+            "work per\nbubbles",
+            lambda device: _share(device, pattern),
+            0,
+            "{:.2f}".format,
         ),
         Field("modules", _modules, 2, str),
         Field("forwards", _microbatches, 3, str),
@@ -267,27 +272,27 @@ class KfacDrawing(Drawing):
 
     def title(self, instance: Instance) -> str:
         """Return the name of an instance, its kind of work and the size of its pipeline."""
-        given = cast("KfacInstance", instance)
-        size = f"{counted(len(given.timelines or ()), 'device')} as measured"
-        return f"{given.name}: K-FAC, {size_in_words(given.pipeline) if given.pipeline else size}"
+        kfac = cast("KfacInstance", instance)
+        size = f"{counted(len(kfac.timelines or ()), 'device')} as measured"
+        return f"{kfac.name}: K-FAC, {size_in_words(kfac.pipeline) if kfac.pipeline else size}"
 
     def period(self, instance: Instance) -> float | None:
         """Return the length of an iteration of a refresh, in the instance's unit."""
-        known = cast("KfacInstance", instance)
-        if not is_refresh(known):
+        kfac = cast("KfacInstance", instance)
+        if not is_refresh(kfac):
             return None
-        pattern = pattern_of(known)
+        pattern = pattern_of(kfac)
         return float(pattern.scale.time(pattern.period))
 
     def parts(
-        self, found: Result | HeuristicEntry, unit: str
+        self, source: Result | HeuristicEntry, unit: str
     ) -> Iterator[RenderableType]:
         """Yield the table of devices of a refresh."""
-        bounds = found.bound_of if isinstance(found, RefreshResult) else None
-        if isinstance(found, RefreshResult | RefreshEntry) and (
-            found.iterations_of or bounds
+        bounds = source.bound_of if isinstance(source, RefreshResult) else None
+        if isinstance(source, RefreshResult | RefreshEntry) and (
+            source.iterations_of or bounds
         ):
-            yield device_table(found, unit)
+            yield device_table(source, unit)
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the rules that heuristics of a refresh break."""
@@ -297,25 +302,23 @@ class KfacDrawing(Drawing):
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
-        given = cast("KfacInstance", instance)
-        if is_refresh(given):
-            pattern, what = (
-                pattern_of(given),
+        kfac = cast("KfacInstance", instance)
+        if is_refresh(kfac):
+            pattern, summary = (
+                pattern_of(kfac),
                 "a kfac instance, refresh around a pinned pipeline",
             )
             return described(
-                given, list(_refresh(given, pattern)), what, _devices(pattern)
+                kfac, list(_refresh(kfac, pattern)), summary, _devices(pattern)
             )
-        assert given.pipeline is not None
-        rows = [*pipeline_shape(given.pipeline), *_cycle_facts(given), *sizes(problem)]
-        return described(given, rows)
+        assert kfac.pipeline is not None
+        rows = [*pipeline_shape(kfac.pipeline), *_cycle_facts(kfac), *sizes(problem)]
+        return described(kfac, rows)
 
-    def view(self, shown: ScheduleView) -> ScheduleReport:
+    def view(self, view: ScheduleView) -> ScheduleReport:
         """Return the iterations of a refresh, or the chart of a cycle."""
-        period = None if shown.instance is None else self.period(shown.instance)
-        return (
-            super().view(shown) if period is None else report_of_refresh(shown, period)
-        )
+        period = None if view.instance is None else self.period(view.instance)
+        return super().view(view) if period is None else report_of_refresh(view, period)
 
 
 def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
@@ -325,10 +328,7 @@ def _tie_break(tie: TieBreakEntry, unit: str) -> tuple[str, str]:
 
 
 def impossible_devices(entry: RefreshEntry, result: RefreshResult) -> list[int]:
-    """Return the devices on which a heuristic claims less than is proved to be possible.
-
-    `result`: holds what is proved of each device.
-    """
+    """Return the devices on which a heuristic claims less than the result proves to be possible."""
     if entry.status is not HeuristicStatus.INFEASIBLE:
         return []
     pairs = zip(entry.iterations_of or (), result.bound_of or (), strict=False)
@@ -348,8 +348,8 @@ def _claims(entry: RefreshEntry, result: RefreshResult) -> Iterator[RenderableTy
     bounds = result.bound_of or []
     devices = impossible_devices(entry, result)
     if devices:
-        least = ", ".join(
+        minima = ", ".join(
             f"device {device} (at least {bounds[device]})" for device in devices
         )
-        text = f"  and claims fewer iterations than any valid schedule has: {least}"
+        text = f"  and claims fewer iterations than any valid schedule has: {minima}"
         yield Text(text, "bold red")

@@ -161,15 +161,15 @@ class LineChart:
     def __rich__(self) -> RenderableType:
         """Return the title and a table: a row for each named or marked place, a column a series."""
         few = self.marks if len(self.marks) <= LAYOUT.most_ticks else []
-        places = sorted({*self.x_ticks(), *few})
-        names = (each.name.replace(" on ", "\non ") for each in self.series)
+        xs = sorted({*self.x_ticks(), *few})
+        names = (series.name.replace(" on ", "\non ") for series in self.series)
         columns = (
-            TableColumn(name, [each.cell(x) for x in places], expendable=number)
-            for number, (name, each) in enumerate(zip(names, self.series, strict=True))
+            TableColumn(name, [series.cell(x) for x in xs], expendable=number)
+            for number, (name, series) in enumerate(
+                zip(names, self.series, strict=True)
+            )
         )
-        table = FittingTable(
-            TableColumn(self.x_name, list(map(figure, places))), *columns
-        )
+        table = FittingTable(TableColumn(self.x_name, list(map(figure, xs))), *columns)
         legend = [Text(self.legend, "dim", overflow="fold")] if self.legend else []
         return Group(Text(self.title, "bold"), table, *legend)
 
@@ -178,13 +178,13 @@ class LineChart:
         """What figures mean that say more than one value, empty where there are none."""
         points = [point for series in self.series for point in series.marked]
         ranges = any(point.low not in (None, point.high) for point in points)
-        parts = {
+        meanings = {
             "x to y: x reached, y never passed": ranges,
             "at most y: no schedule made": any(point.low is None for point in points),
             "x: proved best": self.has_limits and any(p.low == p.high for p in points),
             "*: the choice": any(series.has_choice for series in self.series),
         }
-        return "; ".join(text for text, occurs in parts.items() if occurs)
+        return "; ".join(text for text, occurs in meanings.items() if occurs)
 
 
 def has_matplotlib() -> bool:
@@ -193,9 +193,9 @@ def has_matplotlib() -> bool:
 
 
 def require_matplotlib(field: str | None = None) -> None:
-    """Raise an error that says how to get matplotlib, where it is not installed.
+    """Raise an `InputError` that says how to get matplotlib, where it is not installed.
 
-    Raises `InputError`: it is not installed; names the option that needs it.
+    It names the option that needs it.
     """
     if not has_matplotlib():
         text = "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'"
@@ -205,14 +205,14 @@ def require_matplotlib(field: str | None = None) -> None:
 def chart_format(path: str | Path) -> str:
     """Return the format of a file by its name: png or svg.
 
-    Raises `InputError`: the name ends in neither, or matplotlib is not installed.
+    An `InputError` says that the name ends in neither, or that matplotlib is not installed.
     """
-    wanted = FORMATS.get(Path(path).suffix.lower())
-    if wanted is None:
+    form = FORMATS.get(Path(path).suffix.lower())
+    if form is None:
         text = f"expected a file name ending in {' or '.join(FORMATS)}"
         raise InputError(text, source=str(path), field="--chart")
     require_matplotlib("--chart")
-    return wanted
+    return form
 
 
 def chart_bytes(chart: LineChart, kind: str) -> bytes:
@@ -223,11 +223,9 @@ def chart_bytes(chart: LineChart, kind: str) -> bytes:
 def figure_bytes(
     draw: Callable[[], Figure], kind: str, style: Mapping[str, Any] = STYLE
 ) -> bytes:
-    """Return a figure as a file of a format; equal figures give equal bytes.
+    """Return a figure as a file (``png``, ``svg``, ``pdf``); equal figures give equal bytes.
 
-    `draw`: returns the figure; called under the style, whatever the user's own settings
-        are.
-    `kind`: ``png``, ``svg`` or ``pdf``; fonts are embedded in all of them.
+    `draw` is called under the style, whatever the user's own settings are. Fonts are embedded.
     """
     stream = io.BytesIO()
     with styled(style), warnings.catch_warnings():
@@ -241,10 +239,7 @@ def figure_bytes(
 
 @contextmanager
 def styled(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
-    """Draw by settings of our own instead of the user's.
-
-    `style`: settings of matplotlib beside its defaults.
-    """
+    """Draw by settings of our own, beside the defaults of matplotlib, instead of the user's."""
     require_matplotlib()
     import matplotlib
     import matplotlib.style
@@ -270,7 +265,7 @@ def add_legend(axes: Axes, columns: int = 3) -> None:
 
 def chart_figure(chart: LineChart) -> Figure:
     """Return a chart as a figure."""
-    made, axes = panel_figure(chart.title)
+    picture, axes = panel_figure(chart.title)
     axes.set(xlabel=chart.x_name, xscale="log")
     ticks = chart.x_ticks()
     axes.set_xticks(ticks, [figure(x) for x in ticks])
@@ -290,7 +285,7 @@ def chart_figure(chart: LineChart) -> Figure:
         0, LAYOUT.headroom * max(series.most for series in chart.series) or 1.0
     )
     add_legend(axes, 2 if chart.has_limits else 3)
-    return made
+    return picture
 
 
 def _draw_series(axes: Axes, series: Series, number: int) -> None:

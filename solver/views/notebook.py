@@ -35,10 +35,9 @@ ROWS, LETTERS = 30, 200  # rows of a table, characters of a text
 
 
 def html_of(document: object) -> str | None:
-    """Return a document as HTML, for a notebook.
+    """Return a document as static HTML without scripts, for a notebook.
 
-    Returns: static HTML without scripts; None for other documents, which a notebook
-        shows by `repr`.
+    Other documents give None: a notebook shows them by `repr`.
     """
     if isinstance(document, Result):
         return _cell(report(document, verbose=True), document)
@@ -68,22 +67,22 @@ def html_of(document: object) -> str | None:
     return None
 
 
-def _about(name: str, what: str, rows: Iterable[tuple[str, str]]) -> Group:
-    return Group(Text(f"{name}: {what}"), FactList(rows))
+def _about(name: str, summary: str, rows: Iterable[tuple[str, str]]) -> Group:
+    return Group(Text(f"{name}: {summary}"), FactList(rows))
 
 
-def _cell(parts: Group, found: Result | HeuristicEntry | Plan | None = None) -> str:
-    title, *rest = parts.renderables
-    chart = "" if found is None else _chart(found)
+def _cell(report: Group, source: Result | HeuristicEntry | Plan | None = None) -> str:
+    title, *body = report.renderables
+    chart = "" if source is None else _chart(source)
     head = text(shorten(str(title), LETTERS))
-    return f"<div><strong>{head}</strong><br>{chart}{html(Group(*rest), ROWS, LETTERS)}</div>"
+    return f"<div><strong>{head}</strong><br>{chart}{html(Group(*body), ROWS, LETTERS)}</div>"
 
 
-def _chart(found: Result | HeuristicEntry | Plan) -> str:
+def _chart(source: Result | HeuristicEntry | Plan) -> str:
     if not has_matplotlib():
         return ""
     try:
-        drawn = drawn_of(found)
+        drawn = drawn_of(source)
         with styled(PAPER):
             data = b64encode(
                 png_of(schedule_figure(drawn, "", SHEET.page_inches))
@@ -101,12 +100,10 @@ COUNTED = ("stage", "device", "microbatch", "slice", "replica")
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
-    """Return rows as a data frame.
+    """Return rows as a data frame, which has its columns also where there are no rows.
 
-    `columns`: the columns, also where there are no rows.
-    Returns: stages, devices, micro-batches, slices and replicas are ``Int64``, which
-        knows missing values.
-    Raises `InputError`: pandas is not installed.
+    Stages, devices, micro-batches, slices and replicas are ``Int64``, which knows missing values.
+    An `InputError` says that pandas is not installed.
     """
     try:
         import pandas
@@ -114,5 +111,5 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
         raise InputError(
             "needs pandas, which is not installed: pip install pandas"
         ) from None
-    found = pandas.DataFrame(rows, columns=list(columns))
-    return found.astype({name: "Int64" for name in COUNTED if name in found.columns})
+    frame = pandas.DataFrame(rows, columns=list(columns))
+    return frame.astype({name: "Int64" for name in COUNTED if name in frame.columns})

@@ -56,28 +56,25 @@ _TYPES = {
 def collective_kind(text: str) -> str:
     """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
     letters = re.sub("[^a-z]", "", text.lower())
-    found = (kind for part, kind in _TYPES.items() if part in letters)
-    return next(found, COLLECTIVE_KIND)
+    kinds = (kind for fragment, kind in _TYPES.items() if fragment in letters)
+    return next(kinds, COLLECTIVE_KIND)
 
 
 def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
-    """Return the row of the compute stream, then one per comm stream; added ops are left out.
-
-    Returns: rows with bars in the schedule's unit.
-    """
+    """Return the row of the compute stream, then one per comm stream; added ops are left out."""
     ops = sorted(document.ops, key=lambda op: (op.start, op.end))
     kernels = [_bar(op, KERNEL_KIND) for op in ops if op.kind == NodeKind.COMPUTE]
     moments = [op.end for op in ops if op.kind == NodeKind.WAIT]
     rows = [Row("compute", True, [*_shaded(kernels), *held(kernels, moments)])]
-    own: dict[str, list[Bar]] = {group: [] for group in instance.groups}
+    bars_of: dict[str, list[Bar]] = {group: [] for group in instance.groups}
     for op in ops:
         if op.kind == NodeKind.COMM:
             node = instance.nodes[instance.index_of[op.id]]
             kind = collective_kind(node.collective or op.id)
             bar = replace(_bar(op, kind), letter=letter_of(kind))
-            own[instance.group_of(instance.index_of[op.id])].append(bar)
-    for group, bars in own.items():
-        name = f"comm {group}" if len(own) > 1 else "comm"
+            bars_of[instance.group_of(instance.index_of[op.id])].append(bar)
+    for group, bars in bars_of.items():
+        name = f"comm {group}" if len(bars_of) > 1 else "comm"
         rows.append(Row(name, True, list(_shaded(bars))))
     return rows
 
@@ -86,9 +83,7 @@ def held(kernels: Sequence[Bar], moments: Iterable[float]) -> Iterator[Bar]:
     """Yield the time for which waits hold the compute stream.
 
     Before the moment at which a wait lets it go on, the stream is idle only because of the wait.
-
-    `kernels`: the ops of the stream, by start.
-    `moments`: when each wait lets the stream go on, ascending.
+    Kernels are by start, moments ascending.
     """
     clock, following = 0.0, 0
     for moment in moments:
@@ -169,38 +164,33 @@ def _total(instance: OverlapInstance, nodes: list[int]) -> Decimal:
 
 
 def program_facts(
-    found: ProgramFigures,
+    program: ProgramFigures,
     makespan: float | None,
     unit: str,
     instance: OverlapInstance | None = None,
-    least: float | None = None,
+    least_peak: float | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values of a program order.
+    """Yield names and values of a program order, values with their units.
 
-    `makespan`: waits are a share of it.
-    `least`: proven lower bound on the peak of live bytes.
-    Yields: name and value of a fact, with its unit.
+    Waits are a share of the makespan; `least_peak` is a proven bound on the peak of live bytes.
     """
-    if found.exposed_wait is not None:
-        yield "exposed", exposed_text(found, makespan, unit)
-    if found.max_in_flight is not None:
-        yield "max in flight", f"{found.max_in_flight}{_flight_cap(instance)}"
+    if program.exposed_wait is not None:
+        yield "exposed", exposed_text(program, makespan, unit)
+    if program.max_in_flight is not None:
+        yield "max in flight", f"{program.max_in_flight}{_flight_cap(instance)}"
     is_capped = instance is not None and instance.max_live_bytes is not None
-    if found.peak_live_bytes is not None and (found.peak_live_bytes or is_capped):
-        yield "peak live bytes", _peak(found.peak_live_bytes, instance, least)
-    if found.estimate is not None:
+    if program.peak_live_bytes is not None and (program.peak_live_bytes or is_capped):
+        yield "peak live bytes", _peak(program.peak_live_bytes, instance, least_peak)
+    if program.estimate is not None:
         yield (
             "own estimate",
-            f"{figure(found.estimate)} {unit} (Inductor's figure, not the time)",
+            f"{figure(program.estimate)} {unit} (Inductor's figure, not the time)",
         )
 
 
-def exposed_text(found: ProgramFigures, makespan: float | None, unit: str) -> str:
-    """Return the exposed communication with its unit, and its share of the makespan.
-
-    `makespan`: time of the whole order.
-    """
-    wait = found.exposed_wait
+def exposed_text(program: ProgramFigures, makespan: float | None, unit: str) -> str:
+    """Return the exposed communication with its unit, and its share of the makespan."""
+    wait = program.exposed_wait
     share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
     return f"{figure(wait)} {unit}{share}"
 
@@ -220,30 +210,32 @@ def _flight_cap(instance: OverlapInstance | None) -> str:
     return per_group if cap is None else f" of {cap}{per_group}"
 
 
-def _peak(peak: float, instance: OverlapInstance | None, least: float | None) -> str:
+def _peak(
+    peak: float, instance: OverlapInstance | None, least_peak: float | None
+) -> str:
     cap = None if instance is None else instance.max_live_bytes
-    texts = figures(peak, None if cap is None else float(cap), least)
+    texts = figures(peak, None if cap is None else float(cap), least_peak)
     text = texts[0] + ("" if cap is None else f" of {texts[1]}")
-    if least is None:
+    if least_peak is None:
         return text
-    proof = "proven least" if peak == least else f"at least {texts[2]}"
+    proof = "proven least" if peak == least_peak else f"at least {texts[2]}"
     return f"{text} ({proof} at this makespan)"
 
 
-def report_of_program(shown: ScheduleView) -> ScheduleReport:
+def report_of_program(view: ScheduleView) -> ScheduleReport:
     """Return the report on a program: its streams, what is in flight and what is held.
 
     Without a source whose program order runs as the schedule, what is in flight is not known.
     """
     instance, schedule = (
-        cast("OverlapInstance", shown.instance),
-        cast("Schedule", shown.schedule),
+        cast("OverlapInstance", view.instance),
+        cast("Schedule", view.schedule),
     )
-    rows = stream_rows(shown.document, instance)
-    order = getattr(shown.source, "order", None)
+    rows = stream_rows(view.document, instance)
+    order = getattr(view.source, "order", None)
     program = program_of(instance, schedule, order)
     if program is not None:
-        found = ProgramFigures.model_validate(program.figures())
+        measures = ProgramFigures.model_validate(program.figures())
         amounts = program.curves()
         points = {
             "in flight": amounts["in_flight_curve"],
@@ -255,19 +247,20 @@ def report_of_program(shown: ScheduleView) -> ScheduleReport:
         )
         count, time = len(instance.nodes), schedule.problem.scale.time
         live = live_bytes(instance, schedule.start[:count], schedule.end[:count])
-        found = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
+        measures = ProgramFigures(exposed_wait=waited, peak_live_bytes=float(live.peak))
         held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
         points = {"live bytes": list(held_bytes)}
     curves = [curve for curve in starmap(AmountCurve, points.items()) if curve.most]
-    window, least = shown.frame.window, getattr(shown.source, "least_peak_bytes", None)
-    makespan = ("makespan", f"{figure(shown.end)} {shown.unit}")
+    window, least_peak = (
+        view.frame.window,
+        getattr(view.source, "least_peak_bytes", None),
+    )
+    makespan = ("makespan", f"{figure(view.end)} {view.unit}")
     return ScheduleReport(
-        shown.title,
-        Chart(
-            rows, shown.end, shown.unit, window, curves=curves, idle="stream is idle"
-        ),
-        [makespan, *program_facts(found, shown.end, shown.unit, instance, least)],
-        busy_table(rows, shown.end, head="stream"),
+        view.title,
+        Chart(rows, view.end, view.unit, window, curves=curves, idle="stream is idle"),
+        [makespan, *program_facts(measures, view.end, view.unit, instance, least_peak)],
+        busy_table(rows, view.end, head="stream"),
     )
 
 
@@ -276,17 +269,17 @@ def program_of(
 ) -> ProgramReport | None:
     """Return the program of an order, if its kernels and collectives start as the schedule says.
 
-    `order`: names of nodes in program order, if they are that.
+    An order that does not list names of nodes has none.
     """
     index = instance.index_of
     if not isinstance(order, list) or not all(
         isinstance(name, str) and name in index for name in order
     ):
         return None
-    places = [index[name] for name in order]
-    if not is_valid_order(instance, places):
+    indices = [index[name] for name in order]
+    if not is_valid_order(instance, indices):
         return None
-    report = ProgramReport(instance, schedule.problem, places)
+    report = ProgramReport(instance, schedule.problem, indices)
     running = instance.of_kind(NodeKind.COMPUTE) + instance.of_kind(NodeKind.COMM)
     same = (report.schedule.start[running] == schedule.start[running]).all()
     return report if same else None
@@ -303,34 +296,36 @@ class OverlapDrawing(Drawing):
 
     def facts(self, result: Result, instance: Instance | None) -> Facts:
         """Yield the figures of a result."""
-        found, program = (
+        answer, program = (
             cast("OverlapResult", result),
             cast("OverlapInstance | None", instance),
         )
-        yield from reached(found)
-        least = found.least_peak_bytes
-        yield from program_facts(found, found.makespan, found.time_unit, program, least)
+        yield from reached(answer)
+        least_peak = answer.least_peak_bytes
+        yield from program_facts(
+            answer, answer.makespan, answer.time_unit, program, least_peak
+        )
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:
         """Return the kind of each op: kernels, and collectives by their type."""
-        found = super().kinds_of_ops(instance, problem)
+        kinds = super().kinds_of_ops(instance, problem)
         for op, node in enumerate(cast("OverlapInstance", instance).nodes):
             if node.kind == NodeKind.COMPUTE:
-                found[op] = KERNEL_KIND
+                kinds[op] = KERNEL_KIND
             elif node.kind == NodeKind.COMM:
-                found[op] = collective_kind(node.collective or node.name)
-        return found
+                kinds[op] = collective_kind(node.collective or node.name)
+        return kinds
 
     def curves(
-        self, found: Result | HeuristicEntry, schedule: Schedule
+        self, source: Result | HeuristicEntry, schedule: Schedule
     ) -> list[AmountCurve]:
         """Return the curves of collectives in flight and bytes held, counted along the program."""
-        if not isinstance(found, OverlapResult):
+        if not isinstance(source, OverlapResult):
             return []
         tick = float(schedule.problem.scale.tick)
         curves = {
-            "in flight": found.in_flight_curve,
-            "live bytes": found.live_bytes_curve,
+            "in flight": source.in_flight_curve,
+            "live bytes": source.live_bytes_curve,
         }
         return [
             AmountCurve(name, [(float(time) / tick, amount) for time, amount in curve])
@@ -340,49 +335,57 @@ class OverlapDrawing(Drawing):
 
     def fields(self, result: Result, *, verbose: bool) -> Sequence[Field[Any]]:
         """Return columns of exposed communication and of the compiler's estimates."""
-        found: tuple[Field[Any], ...] = (
+        columns: tuple[Field[Any], ...] = (
             Field("exposed", lambda entry: entry.exposed_wait, 0, figure),
             Field("own\nestimate", lambda entry: entry.estimate, 2, figure),
             Field("older\nestimate", lambda entry: entry.estimate_seed, 3, figure),
         )
-        return found if verbose else found[:2]
+        return columns if verbose else columns[:2]
 
     def notes(self, result: Result, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the collectives that are not hidden."""
         exposed = cast("OverlapResult", result).exposed
         if not exposed:
             return
-        shown = exposed if verbose else exposed[:5]
-        causes = [_because(one.because, verbose=verbose) for one in shown]
-        found = FittingTable(
+        listed = exposed if verbose else exposed[:5]
+        causes = [
+            _because(collective.because, verbose=verbose) for collective in listed
+        ]
+        table = FittingTable(
             TableColumn(
-                "exposed collective", [one.name for one in shown], is_text=True
+                "exposed collective",
+                [collective.name for collective in listed],
+                is_text=True,
             ),
             TableColumn(
-                "waited", [f"{figure(one.waited)} {result.time_unit}" for one in shown]
+                "waited",
+                [
+                    f"{figure(collective.waited)} {result.time_unit}"
+                    for collective in listed
+                ],
             ),
             TableColumn("because of", causes, is_text=True, wraps=True),
         )
-        hidden = len(exposed) - len(shown)
-        more = f"and {hidden} more (--verbose lists them); " if hidden else ""
-        note = f"{more}in a chain each node starts when the one before it ends"
-        yield from (Text(), indented(found), indented(Text(note, "dim")))
+        hidden = len(exposed) - len(listed)
+        prefix = f"and {hidden} more (--verbose lists them); " if hidden else ""
+        note = f"{prefix}in a chain each node starts when the one before it ends"
+        yield from (Text(), indented(table), indented(Text(note, "dim")))
 
     def reason(self, entry: HeuristicEntry, *, verbose: bool = True) -> str:
         """Return why a pass fails, in plain words."""
-        own = f" ({RAISE_FAILURE.partition(': ')[2]})" if verbose else ""
-        plain = f"raise_comms: several collectives left to come first{own}"
+        rule = f" ({RAISE_FAILURE.partition(': ')[2]})" if verbose else ""
+        plain = f"raise_comms: several collectives left to come first{rule}"
         return super().reason(entry, verbose=verbose).replace(RAISE_FAILURE, plain)
 
     def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
         """Yield the figures of one heuristic on a program."""
-        unit, found = instance.time_unit, cast("OverlapEntry", entry)
+        unit, program_entry = instance.time_unit, cast("OverlapEntry", entry)
         yield from super().entry_facts(entry, instance)
         yield from program_facts(
-            found, entry.makespan, unit, cast("OverlapInstance", instance)
+            program_entry, entry.makespan, unit, cast("OverlapInstance", instance)
         )
-        if found.estimate is not None:
-            older = found.estimate_seed
+        if program_entry.estimate is not None:
+            older = program_entry.estimate_seed
             failed = "none: two collectives run at the same time"
             yield (
                 "older estimate",
@@ -395,20 +398,18 @@ class OverlapDrawing(Drawing):
         rows = [*_counts(program), *_limits(program), *_totals(program)]
         return described(instance, rows, "a program of kernels and collectives")
 
-    def view(self, shown: ScheduleView) -> ScheduleReport:
+    def view(self, view: ScheduleView) -> ScheduleReport:
         """Return the streams of a program, with what is in flight and held."""
-        return (
-            super().view(shown) if shown.schedule is None else report_of_program(shown)
-        )
+        return super().view(view) if view.schedule is None else report_of_program(view)
 
-    def warning(self, shown: ScheduleView) -> str | None:
+    def warning(self, view: ScheduleView) -> str | None:
         """Return a warning if the order of a result does not run as its schedule."""
-        source, program = shown.source, cast("OverlapInstance", shown.instance)
+        source, program = view.source, cast("OverlapInstance", view.instance)
         order = (
             source.order if isinstance(source, OverlapResult | OverlapEntry) else None
         )
-        assert shown.schedule is not None
-        if order is None or program_of(program, shown.schedule, order) is not None:
+        assert view.schedule is not None
+        if order is None or program_of(program, view.schedule, order) is not None:
             return None
         return "its order does not run as its schedule; the schedule is drawn"
 

@@ -42,64 +42,64 @@ class PipelineDrawing(Drawing):
         yield from super().facts(result, instance)
         pipeline = cast("PipelineInstance | None", instance)
         yield from _runtime(cast("PipelineResult", result))
-        for name, each in (cast("PipelineResult", result).programs or {}).items():
-            value, bound = figures(each.value, each.bound)
+        for name, program in (cast("PipelineResult", result).programs or {}).items():
+            value, bound = figures(program.value, program.bound)
             yield (
                 f"program {name}",
-                f"{value} {each.time_unit}, bound {bound} ({each.status})",
+                f"{value} {program.time_unit}, bound {bound} ({program.status})",
             )
         yield from _modes(result, pipeline)
         yield from _origin(pipeline)
 
-    def view(self, shown: ScheduleView) -> ScheduleReport:
+    def view(self, view: ScheduleView) -> ScheduleReport:
         """Return the chart and the figures, with what each stage does with its activations."""
-        report = super().view(shown)
-        chosen = _modes(shown.source, cast("PipelineInstance | None", shown.instance))
-        return replace(report, facts=[*report.facts, *chosen])
+        report = super().view(view)
+        modes = _modes(view.source, cast("PipelineInstance | None", view.instance))
+        return replace(report, facts=[*report.facts, *modes])
 
     def parts(
-        self, found: Result | HeuristicEntry, unit: str
+        self, source: Result | HeuristicEntry, unit: str
     ) -> Iterator[RenderableType]:
         """Yield a table of what other modes of single stages would change."""
-        others = getattr(found, "alternatives", None)
-        if others and isinstance(found, PipelineResult):
-            yield indented(_what_modes_buy(found, unit))
+        alternatives = getattr(source, "alternatives", None)
+        if alternatives and isinstance(source, PipelineResult):
+            yield indented(_what_modes_buy(source, unit))
 
 
 def _origin(instance: PipelineInstance | None) -> Facts:
     if instance is not None and instance.plan is not None:
-        chosen = "; ".join(words for _, words in instance.plan.decisions())
-        yield "plan", f"{instance.plan.request}: {chosen}"
+        decisions = "; ".join(words for _, words in instance.plan.decisions())
+        yield "plan", f"{instance.plan.request}: {decisions}"
 
 
 def _runtime(result: PipelineResult) -> Facts:
-    found = result.runtime
-    if found is None:
+    runtime = result.runtime
+    if runtime is None:
         return
-    best = "any order" if found.orders is None else found.order or "no order fits"
-    timed = "" if found.orders is None else f" ({found.orders} timed)"
-    yield "runtime", f"{found.name}, {best}{timed}"
-    if found.free_value is None:
+    best = "any order" if runtime.orders is None else runtime.order or "no order fits"
+    timed = "" if runtime.orders is None else f" ({runtime.orders} timed)"
+    yield "runtime", f"{runtime.name}, {best}{timed}"
+    if runtime.free_value is None:
         return
-    value, bound = figures(found.free_value, found.free_bound)
-    shown = f"{value} {result.time_unit}, bound {bound}"
-    if found.price is not None and result.value is not None:
-        shown += f"; the rules of {found.name} cost {percent(found.price)}"
-        if found.free_bound and found.free_bound < found.free_value:
-            shown += f", at most {percent(result.value / found.free_bound - 1)}"
-    yield "any schedule", shown
+    value, bound = figures(runtime.free_value, runtime.free_bound)
+    text = f"{value} {result.time_unit}, bound {bound}"
+    if runtime.price is not None and result.value is not None:
+        text += f"; the rules of {runtime.name} cost {percent(runtime.price)}"
+        if runtime.free_bound and runtime.free_bound < runtime.free_value:
+            text += f", at most {percent(result.value / runtime.free_bound - 1)}"
+    yield "any schedule", text
 
 
-def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
+def _modes(source: Any, instance: PipelineInstance | None) -> Facts:
     """Yield what stages do with activations, or which layers they have; alike ones together."""
-    layers, rows = getattr(found, "layers", None), defaultdict[str, list[int]](list)
-    modes = layers or getattr(found, "modes", None) or ()
+    layers, rows = getattr(source, "layers", None), defaultdict[str, list[int]](list)
+    modes = layers or getattr(source, "modes", None) or ()
     if instance is not None and modes and len(modes) != instance.num_stages:
         text = f"expected one for each of the {instance.num_stages} stages, got {len(modes)}"
         raise InputError(text, field="layers" if layers else "modes")
     for stage, mode in enumerate(modes):
         counts = Counter(() if isinstance(mode, str) else mode)
-        said = ", ".join(f"{each} {count}" for each, count in counts.items()) or str(
+        said = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or str(
             mode
         )
         said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said
@@ -115,7 +115,7 @@ def _modes(found: Any, instance: PipelineInstance | None) -> Facts:
         name = "stage" if len(stages) == 1 else "stages"
         yield (
             f"{name} {numbers}",
-            said + ("" if layers else _why(said, stages, found, instance)),
+            said + ("" if layers else _why(said, stages, source, instance)),
         )
 
 
@@ -135,7 +135,7 @@ def _why(
     for stage in stages:
         device = instance.stage_to_device[stage]
         here = [s for s, d in enumerate(instance.stage_to_device) if d == device]
-        static = sum(entry_at(memory.static, each) for each in here)
+        static = sum(entry_at(memory.static, resident) for resident in here)
         stored = (
             max(map(Fraction, row_of(numbers.activation, stage)))
             if numbers
@@ -143,8 +143,8 @@ def _why(
         )
         rooms.append(int((entry_at(memory.capacity, device) - static) / stored))
         flights.append(_most_in_flight(result, stage))
-    room, most = min(rooms), max(flights)
-    return f": memory holds {room} of up to {most} in flight" if room < most else ""
+    room, peak = min(rooms), max(flights)
+    return f": memory holds {room} of up to {peak} in flight" if room < peak else ""
 
 
 def _most_in_flight(result: Any, stage: int) -> int:
@@ -155,22 +155,29 @@ def _most_in_flight(result: Any, stage: int) -> int:
 
 
 def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:
-    others = list(result.alternatives or ())
-    known = [None if each.value is None else float(each.value) for each in others]
+    choices = list(result.alternatives or ())
+    values = [
+        None if choice.value is None else float(choice.value) for choice in choices
+    ]
     makespans = [
-        "does not fit" if each.value is None else figure(each.value) for each in others
+        "does not fit" if choice.value is None else figure(choice.value)
+        for choice in choices
     ]
     best = float(result.value or 0)
     modes = [mode if isinstance(mode, str) else "mixed" for mode in result.modes or ()]
     return FittingTable(
-        TableColumn("stage", [str(each.stage) for each in others]),
-        TableColumn("now", [modes[each.stage] for each in others], is_text=True),
-        TableColumn("instead", [each.mode for each in others], is_text=True),
+        TableColumn("stage", [str(choice.stage) for choice in choices]),
+        TableColumn(
+            "now",
+            [modes[choice.stage] for choice in choices],
+            is_text=True,
+        ),
+        TableColumn("instead", [choice.mode for choice in choices], is_text=True),
         TableColumn(f"makespan ({unit})", makespans),
         TableColumn(
-            "change", [ABSENT if v is None else percent(v / best - 1) for v in known]
+            "change", [ABSENT if v is None else percent(v / best - 1) for v in values]
         ),
-        TableColumn("peak", [figure(each.peak) for each in others]),
+        TableColumn("peak", [figure(choice.peak) for choice in choices]),
         caption="What other modes buy, one stage at a time (best found in a moment)",
     )
 

@@ -82,33 +82,35 @@ def plan_line(plan: Plan) -> Text:
 def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) -> Group:
     """Return a plan: the winner, its figures, what became of the others, and a chart.
 
-    `top`: rows of the ranked table; by default ten, or all if `verbose`.
-    `verbose`: show each row with its reason.
+    The ranked table has `top` rows, by default ten, or all if `verbose`, which adds their reasons.
     """
     facts = FactList(_facts(plan, verbose=verbose))
-    parts: list[RenderableType] = [_title(plan), facts, Text()]
+    content: list[RenderableType] = [_title(plan), facts, Text()]
     fitting = [row for row in plan.table if row.lost_by not in BEYOND_MEMORY]
-    shown = (
+    listed = (
         list(plan.table)
         if verbose and top is None
         else fitting[: 10 if top is None else top]
     )
-    if shown:
-        parts.append(indented(_ranking(shown, verbose=verbose)))
+    if listed:
+        content.append(indented(_ranking(listed, verbose=verbose)))
     if verbose:
-        parts += [Text(), FactList((f"rank {row.rank}", row.reason) for row in shown)]
+        content += [
+            Text(),
+            FactList((f"rank {row.rank}", row.reason) for row in listed),
+        ]
     else:
-        parts += [
-            indented(Text(line, "dim")) for line in _left_out(fitting[len(shown) :])
+        content += [
+            indented(Text(line, "dim")) for line in _left_out(fitting[len(listed) :])
         ]
     lacking = [row for row in plan.table if row.lost_by in BEYOND_MEMORY]
     if lacking:
         refusals = _refusals(lacking, None if verbose else 4)
-        parts += [Text(), *(indented(Text(line)) for line in refusals)]
+        content += [Text(), *(indented(Text(line)) for line in refusals)]
     chart = plan_chart(plan)
     if chart is not None:
-        parts += [Text(), indented(chart)]
-    return Group(*parts)
+        content += [Text(), indented(chart)]
+    return Group(*content)
 
 
 def _title(plan: Plan) -> Text:
@@ -135,7 +137,7 @@ def in_words(configuration: Configuration) -> str:
     )
     many = f"{c.virtual_stages} {c.placement} stages per device"
     stages = "one stage per device" if c.placement == "linear" else many
-    parts = [
+    phrases = [
         device + (f" x {c.replicas} replicas" if c.replicas > 1 else ""),
         stages if c.pipeline_depth > 1 else "",
         f"tensor parallelism {c.tensor_parallel}" if c.tensor_parallel > 1 else "",
@@ -146,7 +148,7 @@ def in_words(configuration: Configuration) -> str:
         c.rank_order.replace("_", " ") if _has_ranks(c) else "",
         f"{c.backward} backward",
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(phrase for phrase in phrases if phrase)
 
 
 def _has_ranks(c: Configuration) -> bool:
@@ -176,10 +178,10 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     numbers = (
         (getattr(counts, name), words) for _, words, name in RULES.values() if name
     )
-    parts = [f"{number:,} {words}" for number, words in numbers if number]
+    tallies = [f"{number:,} {words}" for number, words in numbers if number]
     enumerated = counted(counts.enumerated, "configuration")
     note = " (exhaustive: nothing was pruned by bounds)" if plan.exhaustive else ""
-    yield "considered", f"{enumerated}: {', '.join(parts)}{note}"
+    yield "considered", f"{enumerated}: {', '.join(tallies)}{note}"
     if counts.not_formed:
         reasons = (
             f"{reason} ({number:,})" for reason, number in counts.not_formed.items()
@@ -212,8 +214,8 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         proof = "; proved: no other of the request has more" if is_proved else ""
         yield "goodput", f"{goodput_text(plan.goodput)}, gap {percent(plan.gap)}{proof}"
         if winner.goodput is not None and winner.goodput.high > plan.goodput.high:
-            most = f"{figure(winner.goodput.high)} {PER_SECOND}"
-            yield "besides", f"with any schedule at most {most}"
+            highest = f"{figure(winner.goodput.high)} {PER_SECOND}"
+            yield "besides", f"with any schedule at most {highest}"
     if winner.throughput is not None and winner.efficiency is not None:
         throughput = figure(winner.throughput.low)
         yield (
@@ -241,13 +243,13 @@ def _step_time(step: Range, unit: str) -> str:
 
 def run_lengths(layers: Iterable[int]) -> str:
     """Return layers per stage: ``13 12 12 13``, long runs as ``4 3 (14 times) 4``."""
-    parts: list[str] = []
+    runs: list[str] = []
     for number, run in groupby(layers):
         length = len(list(run))
-        parts += (
+        runs += (
             [f"{number} ({length} times)"] if length >= 3 else [str(number)] * length
         )
-    return " ".join(parts)
+    return " ".join(runs)
 
 
 def _ranking(rows: Sequence[PlanRow], *, verbose: bool) -> RenderableType:
@@ -318,14 +320,14 @@ def _goodputs(goodput: Range | None) -> tuple[str, str]:
     return (low if goodput.low > 0 else ABSENT), high
 
 
-def _left_out(rest: Sequence[PlanRow]) -> Iterator[str]:
+def _left_out(rows: Sequence[PlanRow]) -> Iterator[str]:
     for rule, (_, words, _) in RULES.items():
-        high = [row.goodput.high for row in rest if row.lost_by is rule and row.goodput]
+        high = [row.goodput.high for row in rows if row.lost_by is rule and row.goodput]
         if high:
             yield f"{len(high):,} more: {words}, at most {figure(max(high))} {PER_SECOND}"
 
 
-def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
+def _refusals(rows: Sequence[PlanRow], limit: int | None) -> Iterator[str]:
     """Yield what does not fit the memory, alike rows together, those that lack least first."""
     alike: dict[str, list[PlanRow]] = defaultdict(list)
     for row in sorted(
@@ -336,12 +338,14 @@ def _refusals(rows: Sequence[PlanRow], most: int | None) -> Iterator[str]:
         )
         alike[f"{_held_by(row.configuration)}{schedule}"].append(row)
     yield f"{len(rows):,} do not fit the memory:"
-    for words, group in islice(alike.items(), most):
+    for words, group in islice(alike.items(), limit):
         lack = str(group[0].memory or group[0].reason)
         yield f"{len(group):,} with {words}: {lack}"
-    left = 0 if most is None else sum(map(len, islice(alike.values(), most, None)))
-    if left:
-        yield f"{left:,} more, which lack more (--verbose and JSON have all)"
+    unlisted = (
+        0 if limit is None else sum(map(len, islice(alike.values(), limit, None)))
+    )
+    if unlisted:
+        yield f"{unlisted:,} more, which lack more (--verbose and JSON have all)"
 
 
 def _held_by(c: Configuration) -> str:
@@ -366,20 +370,22 @@ def plan_chart(plan: Plan) -> LineChart | None:
         )
         assert row.goodput is not None
         series.setdefault(name, []).append((x, row.goodput))
-    found = [_series(name, placed) for name, placed in series.items()]
-    best = sorted(found, key=lambda series: -series.most)[:MOST_SERIES]
+    all_series = [_series(name, placed) for name, placed in series.items()]
+    best = sorted(all_series, key=lambda series: -series.most)[:MOST_SERIES]
     over = "batch size" if by_batch else "devices of a pipeline"
-    what = "batch size, best of each pipeline depth" if by_batch else "pipeline depth"
-    kept = [series for series in found if series in best]
-    chart = LineChart(f"goodput ({PER_SECOND}) over {what}", over, kept)
+    subject = (
+        "batch size, best of each pipeline depth" if by_batch else "pipeline depth"
+    )
+    kept = [series for series in all_series if series in best]
+    chart = LineChart(f"goodput ({PER_SECOND}) over {subject}", over, kept)
     return chart if len(chart.xs) > 1 else None
 
 
 def _series(name: str, placed: Iterable[tuple[int, Range]]) -> Series:
-    reached, most = defaultdict[int, float](float), defaultdict[int, float](float)
+    reached, highest = defaultdict[int, float](float), defaultdict[int, float](float)
     for x, goodput in placed:
         reached[x] = max(reached[x], goodput.low)
-        most[x] = max(most[x], goodput.high)
-    points = [Point(x, most[x], reached[x] or None) for x in sorted(most)]
+        highest[x] = max(highest[x], goodput.high)
+    points = [Point(x, highest[x], reached[x] or None) for x in sorted(highest)]
     is_known = all(point.low == point.high for point in points)
     return Series(name, [(p.x, p.high) for p in points] if is_known else [], points)

@@ -41,10 +41,7 @@ Parts = Iterator[tuple[str, str]]  # texts and their styles
 
 
 def run_parts(event: Progress, unit: str) -> Parts:
-    """Yield best value, bound and gap of a run.
-
-    Yields: text and style.
-    """
+    """Yield best value, bound and gap of a run, each with its style."""
     best, bound = figures(event.incumbent, event.bound)
     if event.incumbent is not None:
         yield f"best {with_unit(best, unit)}", "green"
@@ -111,10 +108,7 @@ class PlainLines(Generic[EventT]):
 def is_news_of_run(
     latest: Progress | None, event: Progress, *, everything: bool
 ) -> bool:
-    """Return True if an event of a run says something new.
-
-    `latest`: the event that was told last.
-    """
+    """Whether an event of a run says something that the latest one told did not."""
     if event.event == "heuristic" and not everything:
         return False
     return latest is None or replace(latest, seconds=event.seconds) != event
@@ -123,10 +117,7 @@ def is_news_of_run(
 def is_news_of_plan(
     latest: PlanProgress | None, event: PlanProgress, *, everything: bool
 ) -> bool:
-    """Return True if phase or goodput of a plan change, or much time has passed.
-
-    `latest`: the event that was told last.
-    """
+    """Whether phase or goodput of a plan differ from those told last, or much time has passed."""
     if latest is None or (everything and event.best != latest.best):
         return True
     is_new = event.phase != latest.phase or event.best != latest.best
@@ -157,8 +148,8 @@ class LiveLine(Generic[EventT]):
         line.append(f" {seconds(time.monotonic() - self._began)}{limit}", "bold")
         for text, style in () if event is None else self._words.parts(event):
             line.append("  ").append(text, style)
-        what = "starting" if event is None else self._words.what(event)
-        return line.append(f"  {what}  {self._title}", "dim")
+        activity = "starting" if event is None else self._words.what(event)
+        return line.append(f"  {activity}  {self._title}", "dim")
 
 
 @contextmanager
@@ -189,9 +180,8 @@ def progress(
 ) -> AbstractContextManager[ProgressListener | None]:
     """Return a context with the listener that suits stderr, which tidies up afterwards.
 
-    `unit`: unit of the values.
-    `everything`: show what every heuristic reaches, where lines are written.
-    `label`: place of this run among several, with its title.
+    Values are in `unit`. With `everything`, what every heuristic reaches is told where lines are
+    written. `label` is the place of this run among several, with its title.
     """
     words, is_news = run_words(unit), partial(is_news_of_run, everything=everything)
     head = f"{label}  " if label else ""
@@ -221,8 +211,8 @@ def tally(records: Iterable[BenchRecord]) -> str:
     counts = Counter(_outcome(record) for record in records)
     order = ("proved", "feasible", "infeasible", "nothing found")
     failed = sorted(name for name in counts if name not in order)
-    shown = [f"{counts[name]} {name}" for name in (*order, *failed) if counts[name]]
-    return ", ".join(shown) or "none"
+    texts = [f"{counts[name]} {name}" for name in (*order, *failed) if counts[name]]
+    return ", ".join(texts) or "none"
 
 
 def _outcome(record: BenchRecord) -> str:
@@ -234,21 +224,21 @@ def _outcome(record: BenchRecord) -> str:
 
 def own_failures(records: Iterable[BenchRecord]) -> Iterator[str]:
     """Yield in a line each way in which users' heuristics failed, its reason in full."""
-    own = [
-        one
+    entries = [
+        entry
         for r in records
-        for one in r.heuristics
-        if one.name in r.settings.get("code", ())
+        for entry in r.heuristics
+        if entry.name in r.settings.get("code", ())
     ]
-    found: dict[tuple[str, ...], list[str]] = {}
-    for one in own:
-        if one.status is HeuristicStatus.FAILED:
-            reason = one.reason or "no reason given"
+    reasons_of: dict[tuple[str, ...], list[str]] = {}
+    for entry in entries:
+        if entry.status is HeuristicStatus.FAILED:
+            reason = entry.reason or "no reason given"
             # What is raised at one place may name figures of its instance.
-            way = one.name, reason.partition(":")[0], reason.rpartition(" (")[2]
-            found.setdefault(way, []).append(reason)
-    for (name, *_), reasons in found.items():
-        ran = counted(sum(one.name == name for one in own), "instance")
+            cause = entry.name, reason.partition(":")[0], reason.rpartition(" (")[2]
+            reasons_of.setdefault(cause, []).append(reason)
+    for (name, *_), reasons in reasons_of.items():
+        ran = counted(sum(entry.name == name for entry in entries), "instance")
         example = ", for example" if len(set(reasons)) > 1 else ""
         line = f"{name} failed on {len(reasons)} of {ran}{example}: {reasons[0]}"
         yield printable(line, sys.maxsize)
@@ -287,19 +277,21 @@ class TallyProgress:
     def line(self) -> str:
         """Return the state in one line."""
         done, spent = len(self._records), self._clock() - self._began
-        left = self._total - self._before - done
+        remaining = self._total - self._before - done
         per_minute = 60 * done / spent if spent else 0.0
-        ahead = f", {seconds(left * spent / done)} left" if done and left else ""
+        ahead = (
+            f", {seconds(remaining * spent / done)} left" if done and remaining else ""
+        )
         return (
             f"[{self._before + done}/{self._total}] {per_minute:.3g} items/min{ahead}: "
             f"{tally(self._records)}"
         )
 
     def _item(self, record: BenchRecord) -> str:
-        place = (
+        prefix = (
             f"[{self._before + len(self._records)}/{self._total}] {record.instance}: "
         )
         if record.failure is not None:
-            return f"{place}failed ({record.failure.value}): {record.error}"
+            return f"{prefix}failed ({record.failure.value}): {record.error}"
         value = "" if record.value is None else f" {record.value:g} {record.time_unit}"
-        return f"{place}{record.status.value}{value} after {record.seconds:.2f} s"
+        return f"{prefix}{record.status.value}{value} after {record.seconds:.2f} s"

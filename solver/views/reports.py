@@ -59,42 +59,41 @@ def report(
 ) -> Group:
     """Return a result: the best schedule, the bound, and every heuristic beside them.
 
-    `instance`: gives caps that the result does not repeat.
+    The instance gives caps that the result does not repeat.
     """
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     _append_count(title, result.value, wording.unit_of(result), result.time_unit)
     rows = [*drawing.facts(result, instance), *bottleneck(result)]
     rows += ending(result, verbose=verbose, instance=instance)
-    parts = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
+    content = [title, FactList(rows), *_apart(drawing.parts(result, result.time_unit))]
     if result.heuristics:
         entries = ranked(result.heuristics)
-        parts += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
+        content += [Text(), *drawing.heuristics(entries, result, verbose=verbose)]
     proof = _apart(_proof(result)) if verbose else ()
-    return Group(*parts, *drawing.notes(result, verbose=verbose), *proof)
+    return Group(*content, *drawing.notes(result, verbose=verbose), *proof)
 
 
 def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
     """Yield what keeps the schedule from being shorter, in one sentence."""
-    found = result.bottleneck
-    if found is None:
+    cause = result.bottleneck
+    if cause is None:
         return
-    value, less = figures(found.value, found.without_memory)
-    proof = f"{found.rule}: {value} {result.time_unit}"
-    if found.raised_by is not None:
-        proof += f", more by {found.raised_by}"
-    if found.without_memory is not None:
+    value, less = figures(cause.value, cause.without_memory)
+    proof = f"{cause.rule}: {value} {result.time_unit}"
+    if cause.raised_by is not None:
+        proof += f", more by {cause.raised_by}"
+    if cause.without_memory is not None:
         proof += f"; {less} {result.time_unit} with any memory"
-    yield "bottleneck", f"{found.why} ({proof}); it falls with {found.lowered_by}"
+    yield "bottleneck", f"{cause.why} ({proof}); it falls with {cause.lowered_by}"
 
 
 def ending(
     result: Result, *, verbose: bool, instance: Instance | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield why and when a run ended.
+    """Yield why and when a run ended, if `verbose` also the seed and the versions.
 
-    `verbose`: also yield the seed and the versions.
-    `instance`: names the time that made others round.
+    The instance names the time that made others round.
     """
     if result.reason:
         yield "reason", result.reason
@@ -119,12 +118,12 @@ def _proof(result: Result) -> Iterator[RenderableType]:
         *(b.name for b in bounds),
     }:
         bounds.append(BoundEntry(name=str(result.bound_by), value=result.bound))
-    parts = ("bound", bounds, [value]), ("step", result.steps, [took, value, bound])
-    for what, rows, fields in parts:
+    listings = ("bound", bounds, [value]), ("step", result.steps, [took, value, bound])
+    for noun, rows, fields in listings:
         if rows:
-            fields = [Field(what, attrgetter("name")), *fields]
+            fields = [Field(noun, attrgetter("name")), *fields]
             yield tables.indented(
-                tables.table_of(rows, *fields, caption=f"{what.title()}s")
+                tables.table_of(rows, *fields, caption=f"{noun.title()}s")
             )
 
 
@@ -171,9 +170,9 @@ def _append_count(title: Text, value: float | None, unit: str, time_unit: str) -
         title.append(f", {wording.with_unit(figure(value), unit)}")
 
 
-def _apart(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
-    for part in parts:
-        yield from (Text(), part)
+def _apart(renderables: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    for renderable in renderables:
+        yield from (Text(), renderable)
 
 
 Pair = tuple[
@@ -192,8 +191,8 @@ def comparison(
         f"{len(results)} instances: {len(proven)} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
-    parts = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
-    return Group(*parts, Text(summary))
+    content = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
+    return Group(*content, Text(summary))
 
 
 def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:
@@ -251,36 +250,37 @@ def _heuristics(results: Sequence[Result]) -> RenderableType:
     tried = {
         e.name for _, e in entries if e.status is not HeuristicStatus.NOT_APPLICABLE
     }
-    shown: dict[str, list[Pair]] = {}
+    by_name: dict[str, list[Pair]] = {}
     for result, entry in entries:
         if entry.name in tried:
-            shown.setdefault(entry.name, []).append((result, entry))
-    counts = [Counter(entry.status for _, entry in pairs) for pairs in shown.values()]
+            by_name.setdefault(entry.name, []).append((result, entry))
+    counts = [Counter(entry.status for _, entry in pairs) for pairs in by_name.values()]
     runs = (count.total() - count[HeuristicStatus.NOT_APPLICABLE] for count in counts)
     valid = (count[HeuristicStatus.FEASIBLE] for count in counts)
     feasible = [
         [(r, e) for r, e in pairs if e.status is HeuristicStatus.FEASIBLE]
-        for pairs in shown.values()
+        for pairs in by_name.values()
     ]
     gaps = [[e.gap for _, e in pairs if e.gap is not None] for pairs in feasible]
-    worst = [percent(max(own, default=None)) for own in gaps]
+    worst = [percent(max(excess, default=None)) for excess in gaps]
     return FittingTable(
-        TableColumn("heuristic", list(shown), is_text=True),
+        TableColumn("heuristic", list(by_name), is_text=True),
         TableColumn(
             "feasible", list(map("{} of {}".format, valid, runs)), expendable=1
         ),
         *(
             TableColumn(
-                head, [str(count[status]) for count in counts], expendable=place
+                head, [str(count[status]) for count in counts], expendable=priority
             )
-            for head, status, place in OTHERS
+            for head, status, priority in OTHERS
         ),
         TableColumn(
             "reaches best",
             [str(sum(r.value == e.value for r, e in p)) for p in feasible],
         ),
         TableColumn(
-            "mean\nover best", [percent(fmean(own) if own else None) for own in gaps]
+            "mean\nover best",
+            [percent(fmean(excess) if excess else None) for excess in gaps],
         ),
         TableColumn("worst\nover best", worst, expendable=1),
     )

@@ -84,27 +84,27 @@ COLLECTIVE_KINDS = {*COLLECTIVES, *SYNC_KINDS}
 HIDDEN = "collectives are not drawn; --links draws them"
 
 
-def report_of_schedule(shown: ScheduleView) -> ScheduleReport:
+def report_of_schedule(view: ScheduleView) -> ScheduleReport:
     """Return the report on a schedule of any kind."""
-    rows = chart_rows(shown.document, shown.problem, links=shown.frame.links)
+    rows = chart_rows(view.document, view.problem, links=view.frame.links)
     devices = [row for row in rows if row.is_device]
-    is_hidden = any(op.kind in COLLECTIVE_KINDS for op in shown.document.ops)
-    ratios, peaks = _known(shown)
-    times = {"makespan": shown.end, "device span": max(map(_span, devices), default=0)}
-    found = {name: f"{figure(time)} {shown.unit}" for name, time in times.items()}
+    is_hidden = any(op.kind in COLLECTIVE_KINDS for op in view.document.ops)
+    ratios, peaks = _known(view)
+    times = {"makespan": view.end, "device span": max(map(_span, devices), default=0)}
+    lengths = {name: f"{figure(time)} {view.unit}" for name, time in times.items()}
     return ScheduleReport(
-        shown.title,
-        Chart(rows, shown.end, shown.unit, shown.frame.window),
-        list((found | ratios).items()),
-        busy_table(devices, shown.end, peaks),
-        [HIDDEN] if is_hidden and not shown.frame.links else [],
+        view.title,
+        Chart(rows, view.end, view.unit, view.frame.window),
+        list((lengths | ratios).items()),
+        busy_table(devices, view.end, peaks),
+        [HIDDEN] if is_hidden and not view.frame.links else [],
     )
 
 
-def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
-    source = shown.source
-    if shown.schedule is not None:
-        metrics, pools = measure(shown.schedule), shown.schedule.problem.pools
+def _known(view: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
+    source = view.source
+    if view.schedule is not None:
+        metrics, pools = measure(view.schedule), view.schedule.problem.pools
         ratios: dict[str, float | None] = {
             "bubble ratio": metrics.bubble_ratio,
             "bubble ratio of device span": metrics.span_bubble_ratio,
@@ -125,10 +125,7 @@ def _known(shown: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str:
-    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8 GB``.
-
-    `used`: in the unit of the pool.
-    """
+    """Return the highest use of a memory pool, with its capacity where known: ``7 of 8 GB``."""
     texts = figures(used, *([] if capacity is None else [capacity]))
     return with_unit(" of ".join(texts), unit)
 
@@ -139,11 +136,9 @@ def busy_table(
     peaks: Mapping[str, str] | None = None,
     head: str = "device",
 ) -> RenderableType:
-    """Return the table of busy and idle times of the rows of a chart.
+    """Return the table of busy and idle times of the rows of a chart, in their unit.
 
-    `makespan`: idle time is the rest of it.
-    `peaks`: peak memory by the names of rows, where known.
-    Returns: the table, indented; times in the unit of the rows.
+    Idle time is the rest of the makespan; `peaks` of memory are by the names of rows.
     """
     fields: tuple[Field[Row], ...] = (
         Field(head, lambda row: row.name),

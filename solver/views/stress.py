@@ -10,11 +10,11 @@ from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
 
 
-def stress_report(found: StressReport) -> RenderableType:
+def stress_report(report: StressReport) -> RenderableType:
     """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
-    best, *others = found.entries
-    ordered = [best, *sorted(others, key=lambda entry: (entry.p95, entry.mean))]
-    unit = found.time_unit
+    best, *contenders = report.entries
+    ordered = [best, *sorted(contenders, key=lambda entry: (entry.p95, entry.mean))]
+    unit = report.time_unit
     name = TableColumn(
         f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True
     )
@@ -28,24 +28,24 @@ def stress_report(found: StressReport) -> RenderableType:
         Field("best is\nnot later", lambda e: e.stays_ahead, 0, percent),
     )
     columns = (field.column(ordered) for field in fields)
-    table = FittingTable(name, *columns, styles=["bold", *[""] * len(others)])
-    return Group(_sentence(found), Text(), indented(table))
+    table = FittingTable(name, *columns, styles=["bold", *[""] * len(contenders)])
+    return Group(_sentence(report), Text(), indented(table))
 
 
-def _sentence(found: StressReport) -> Text:
-    best = found.entries[0]
+def _sentence(report: StressReport) -> Text:
+    best = report.entries[0]
     spread = ", ".join(
         f"{percent(value)}" + ("" if kind == "*" else f" of {kind}")
-        for kind, value in found.jitter.items()
+        for kind, value in report.jitter.items()
     )
     slow = "".join(
-        f", device {device} x {factor:g}" for device, factor in found.slow.items()
+        f", device {device} x {factor:g}" for device, factor in report.slow.items()
     )
     later = best.mean / best.planned - 1 if best.planned else 0.0
-    way = "longer" if later >= 0 else "less"
+    direction = "longer" if later >= 0 else "less"
     return Text(
-        f"{found.instance}: {found.runs:,} runs, jitter {spread}{slow}. {best.name} takes "
-        f"{percent(abs(later))} {way} than planned on average; 95 % of its runs end by "
-        f"{figure(best.p95)} {found.time_unit}.",
+        f"{report.instance}: {report.runs:,} runs, jitter {spread}{slow}. {best.name} takes "
+        f"{percent(abs(later))} {direction} than planned on average; 95 % of its runs end by "
+        f"{figure(best.p95)} {report.time_unit}.",
         "bold",
     )

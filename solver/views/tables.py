@@ -77,11 +77,11 @@ class FittingTable:
         self, console: Console, options: ConsoleOptions
     ) -> RenderResult:
         """Yield the table with the columns that fit."""
-        shown = self._shown(options.max_width)
+        visible = self._shown(options.max_width)
         table = Table(
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold"
         )
-        for number in shown:
+        for number in visible:
             column = self.columns[number]
             table.add_column(
                 column.header,
@@ -89,11 +89,13 @@ class FittingTable:
                 no_wrap=not column.wraps,
                 overflow="fold" if column.wraps else "ellipsis",
             )
-        spare = options.max_width - self._width(shown)
+        spare = options.max_width - self._width(visible)
         for cells, style in zip(self.rows, self.styles, strict=True):
-            table.add_row(*(self._cut(cells[n], n, spare) for n in shown), style=style)
+            table.add_row(
+                *(self._cut(cells[n], n, spare) for n in visible), style=style
+            )
         yield table
-        hidden = [n for n in range(len(self.columns)) if n not in shown]
+        hidden = [n for n in range(len(self.columns)) if n not in visible]
         if hidden:
             room = (
                 console.width
@@ -106,13 +108,13 @@ class FittingTable:
             yield Text(text, "dim", overflow="fold")
 
     def _shown(self, room: int) -> list[int]:
-        shown = list(range(len(self.columns)))
-        while self._width(shown) > room:
-            last = max(shown, key=lambda number: self.columns[number].expendable)
+        visible = list(range(len(self.columns)))
+        while self._width(visible) > room:
+            last = max(visible, key=lambda number: self.columns[number].expendable)
             if not self.columns[last].expendable:
                 break
-            shown.remove(last)
-        return shown
+            visible.remove(last)
+        return visible
 
     def _cut(self, cell: str, number: int, spare: int) -> RenderableType:
         if self.columns[number].wraps:
@@ -121,8 +123,8 @@ class FittingTable:
             return cell
         return shorten(cell, self._wanted(number) + spare)
 
-    def _width(self, shown: Iterable[int]) -> int:
-        return sum(self._wanted(number) + 3 for number in shown) - 3
+    def _width(self, visible: Iterable[int]) -> int:
+        return sum(self._wanted(number) + 3 for number in visible) - 3
 
     def _wanted(self, number: int) -> int:
         lengths = [len(cells[number]) for cells in self.rows]
@@ -184,20 +186,14 @@ def table_of(
     styles: Sequence[str] = (),
     caption: str = "",
 ) -> FittingTable:
-    """Return a table with a row for each of some things.
-
-    `styles`: one for each row, or none.
-    """
+    """Return a table with a row, and a style if there are any, for each of some things."""
     return FittingTable(
         *(f.column(rows) for f in fields), styles=styles, caption=caption
     )
 
 
 def each(values: Iterable[Any] | None, show: Callable[[Any], str]) -> list[str] | None:
-    """Return the cells of a column, or None where its values are not known.
-
-    `show`: returns the cell of a value.
-    """
+    """Return the cells that `show` makes of values, or None where they are not known."""
     return None if values is None else [show(value) for value in values]
 
 

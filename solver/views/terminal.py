@@ -39,8 +39,8 @@ class TerminalConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """Render anything, texts made harmless."""
-        shown = _harmless(renderable) if isinstance(renderable, Text) else renderable
-        return super().render(shown, options)
+        harmless = _harmless(renderable) if isinstance(renderable, Text) else renderable
+        return super().render(harmless, options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a harmless text for a string."""
@@ -54,10 +54,10 @@ class TerminalConsole(Console):
 def _harmless(text: Text) -> Text:
     if printable_lines(text.plain) == text.plain:
         return text
-    shown = text.blank_copy()
-    for part in text.render(Console(width=LONGEST_LINE), end=""):
-        shown.append(printable_lines(part.text), part.style)
-    return shown
+    safe = text.blank_copy()
+    for segment in text.render(Console(width=LONGEST_LINE), end=""):
+        safe.append(printable_lines(segment.text), segment.style)
+    return safe
 
 
 class TrimmedFile:

@@ -56,15 +56,15 @@ class Axis:
     def numbers(self, indent: int) -> Text:
         """Return the line above a chart that says where which iteration begins."""
         first, last = self.window
-        ends = [*self.iterations[1:], math.inf]
-        shown = (
+        stops = [*self.iterations[1:], math.inf]
+        marks = (
             (self.column_of(max(start, first)), str(number))
             for number, (start, end) in enumerate(
-                zip(self.iterations, ends, strict=False)
+                zip(self.iterations, stops, strict=False)
             )
             if end > first and start < last
         )
-        labels, _ = self._placed(shown, gap=1)
+        labels, _ = self._placed(marks, gap=1)
         head = "iteration"[: indent - 1].rjust(indent - 1) + " "
         return Text(head + labels, "dim", no_wrap=True, overflow="crop")
 
@@ -80,10 +80,9 @@ class Axis:
         return line, columns
 
     def lines(self, indent: int, unit: str, *, plain: bool) -> Iterator[Text]:
-        """Yield the line below a chart, then the times under it.
+        """Yield the line below a chart, then the times under it, in ASCII if `plain`.
 
-        `indent`: columns to the left of the axis.
-        `plain`: use no character beyond ASCII.
+        The axis begins behind `indent` columns.
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
@@ -103,13 +102,12 @@ class Axis:
         yield Text(" " * (indent + 1) + text, "dim", no_wrap=True, overflow="crop")
 
 
-def round_times(first: float, last: float, wanted: int) -> list[float]:
+def round_times(first: float, last: float, steps: int) -> list[float]:
     """Return round times within a window, ascending; none where the window is a point.
 
-    `wanted`: most steps from one to the other.
-    Returns: multiples of `round_step`.
+    They are the multiples of `round_step` for so many steps.
     """
-    step = round_step(last - first, wanted)
+    step = round_step(last - first, steps)
     if step <= 0:
         return []
     numbers = range(math.ceil(first / step), math.floor(last / step) + 2)
@@ -117,22 +115,19 @@ def round_times(first: float, last: float, wanted: int) -> list[float]:
     return [time for time in times if first <= time <= last]
 
 
-def round_step(most: float, wanted: int) -> float:
-    """Return the least of 1, 2, 5 x 10^n that reaches `most` in few steps; 0 where `most` is 0."""
-    if most < 1e-12:
+def round_step(span: float, steps: int) -> float:
+    """Return the least of 1, 2, 5 x 10^n that reaches `span` in few steps; 0 where `span` is 0."""
+    if span < 1e-12:
         return 0.0
-    power = 10.0 ** math.floor(math.log10(most / wanted))
+    power = 10.0 ** math.floor(math.log10(span / steps))
     factor = next(
-        f for f in (1, 2, 5, 10, 20) if power * f * wanted >= most * (1 - 1e-9)
+        f for f in (1, 2, 5, 10, 20) if power * f * steps >= span * (1 - 1e-9)
     )
     return float(f"{power * factor:.12g}")
 
 
 def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
-    """Yield the lines of a chart.
-
-    `options`: its width, and whether only ASCII is shown.
-    """
+    """Yield the lines of a chart, as wide as the options say, in ASCII if they ask for it."""
     plain, room = options.ascii_only, options.max_width
     names = [shorten(row.name, LAYOUT.name) for row in chart.rows]
     gutter = max(
@@ -163,12 +158,9 @@ def chart_lines(chart: Chart, options: ConsoleOptions) -> Iterator[Text]:
 def blocks(
     curve: AmountCurve, window: tuple[float, float], width: int, *, plain: bool
 ) -> str:
-    """Return a curve as blocks (digits if `plain`), full height at its largest amount.
-
-    `plain`: use no character beyond ASCII.
-    """
-    levels, most = DIGITS if plain else BLOCKS, curve.most or 1
-    shares = (max(amount, 0) / most for amount in curve.columns(window, width))
+    """Return a curve as blocks (digits if `plain`), full height at its largest amount."""
+    levels, largest = DIGITS if plain else BLOCKS, curve.most or 1
+    shares = (max(amount, 0) / largest for amount in curve.columns(window, width))
     return "".join(levels[math.ceil(share * (len(levels) - 1))] for share in shares)
 
 
@@ -204,11 +196,11 @@ def _hint(chart: Chart, width: int) -> str | None:
     typical = median(lengths) if lengths else 0
     if not 0 < typical * width < last - first:
         return None
-    ends = (first, first + typical * width / LAYOUT.readable)
-    shown = " --to ".join(
-        format_float_positional(float(f"{time:.2g}"), trim="-") for time in ends
+    times = (first, first + typical * width / LAYOUT.readable)
+    option = " --to ".join(
+        format_float_positional(float(f"{time:.2g}"), trim="-") for time in times
     )
-    return f"ops are narrower than columns; --from {shown} draws a part with names"
+    return f"ops are narrower than columns; --from {option} draws a part with names"
 
 
 def _dot(plain: bool) -> str:
@@ -226,14 +218,16 @@ def _drawn(cell: ColumnRun, *, plain: bool) -> tuple[str, Style | str]:
 def _draw(line: Text, row: Row, axis: Axis, *, plain: bool) -> None:
     """Append what a row shows; blanks where nothing is known of it any more."""
     first, last = axis.window
-    known = axis.width
+    known_width = axis.width
     if row.end is not None and row.end < last:
-        known = max(axis.column_of(row.end), 0)
-    at = 0
+        known_width = max(axis.column_of(row.end), 0)
+    column = 0
     for cell in columns(row.bars, first, last, axis.width):
         blank = (
-            min(max(at + cell.width - known, 0), cell.width) if cell.bar is None else 0
+            min(max(column + cell.width - known_width, 0), cell.width)
+            if cell.bar is None
+            else 0
         )
         line.append(*_drawn(ColumnRun(cell.bar, cell.width - blank), plain=plain))
         line.append(" " * blank)
-        at += cell.width
+        column += cell.width

@@ -15,14 +15,14 @@ from ppsolve.solver.views.tables import FittingTable, TableColumn
 from ppsolve.solver.views.wording import spaced
 
 
-def what_if_report(found: WhatIf) -> RenderableType:
+def what_if_report(study: WhatIf) -> RenderableType:
     """Return a sentence, the table of all changes, and why some leave no schedule."""
-    rows = found.rows
-    best, gains = _best(found), [row.gain for row in rows]
+    rows = study.rows
+    best, gains = _best(study), [row.gain for row in rows]
     has_peak = any(row.peak_memory is not None for row in rows)
     peaks = [figure(row.peak_memory) for row in rows] if has_peak else None
-    value = f"{spaced(found.objective)}\n({found.time_unit})"
-    gain = "gain per\nmicro-\nbatch" if _varies(found) else "gain"
+    value = f"{spaced(study.objective)}\n({study.time_unit})"
+    gain = "gain per\nmicro-\nbatch" if _varies(study) else "gain"
     table = FittingTable(
         TableColumn("change", [_name(row) for row in rows], is_text=True, wraps=True),
         TableColumn(
@@ -37,38 +37,38 @@ def what_if_report(found: WhatIf) -> RenderableType:
     notes = [
         Text(f"{_name(row)}: {printable(row.reason)}") for row in rows if row.reason
     ]
-    parts = [Text(), *notes] if notes else []
-    return Group(what_if_line(found), Text(), table, *parts)
+    below = [Text(), *notes] if notes else []
+    return Group(what_if_line(study), Text(), table, *below)
 
 
-def what_if_line(found: WhatIf) -> Text:
+def what_if_line(study: WhatIf) -> Text:
     """Return the share that is proved and the change that gains most, in one line."""
-    proved = sum(row.gap == 0 for row in found.rows)
-    missing = sum(row.status is Status.INFEASIBLE for row in found.rows)
-    best, per = _best(found), " per micro-batch" if _varies(found) else ""
-    text = f"{printable(found.instance)}: {len(found.rows)} rows, {proved} proved"
+    proved = sum(row.gap == 0 for row in study.rows)
+    missing = sum(row.status is Status.INFEASIBLE for row in study.rows)
+    best, per = _best(study), " per micro-batch" if _varies(study) else ""
+    text = f"{printable(study.instance)}: {len(study.rows)} rows, {proved} proved"
     text += f", {missing} infeasible" if missing else ""
     if best is not None:
         text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"
-    elif found.rows[0].value is not None:
+    elif study.rows[0].value is not None:
         text += ". No change gains anything"
     return Text(f"{text}.", "bold")
 
 
-def what_if_section(found: WhatIf) -> tuple[str, RenderableType]:
+def what_if_section(study: WhatIf) -> tuple[str, RenderableType]:
     """Return the title and the parts of a what-if on a page."""
-    return f"{found.instance}: what if", what_if_report(found)
+    return f"{study.instance}: what if", what_if_report(study)
 
 
-def _varies(found: WhatIf) -> bool:
-    return len({row.microbatches for row in found.rows}) > 1
+def _varies(study: WhatIf) -> bool:
+    return len({row.microbatches for row in study.rows}) > 1
 
 
 def _name(row: WhatIfRow) -> str:
     return printable(shown(list(row.changes.items()))) or "as it is"
 
 
-def _best(found: WhatIf) -> WhatIfRow | None:
+def _best(study: WhatIf) -> WhatIfRow | None:
     """Return the row that gains most, None where none gains anything."""
-    best = max(found.rows, key=lambda row: row.gain or 0.0)
+    best = max(study.rows, key=lambda row: row.gain or 0.0)
     return best if best.gain and best.gain > 0 else None

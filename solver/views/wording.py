@@ -33,13 +33,13 @@ def unit_of(result: Result) -> str:
     return result.value_unit or result.time_unit
 
 
-def bubble_name(found: Result | HeuristicEntry) -> str:
+def bubble_name(source: Result | HeuristicEntry) -> str:
     """Return the name of the bubble ratio that a result or entry has: that of its objective."""
-    if isinstance(found, Result):
-        is_of_span = found.objective is Objective.DEVICE_SPAN
+    if isinstance(source, Result):
+        is_of_span = source.objective is Objective.DEVICE_SPAN
     else:
         # An entry names no objective; where both times are equal both ratios are.
-        is_of_span = found.value == found.device_span != found.makespan
+        is_of_span = source.value == source.device_span != source.makespan
     return "bubble ratio of device span" if is_of_span else "bubble ratio"
 
 
@@ -48,8 +48,8 @@ def rounding_note(
 ) -> str | None:
     """Return a line on what rounding to ticks means for a result, None where nothing was rounded.
 
-    `error`: time by which the optimum on ticks may exceed that of the given times.
-    `instance`: where the times are.
+    `error` is the time by which the optimum on ticks may exceed that of the given times, which are
+    those of the instance.
     """
     if not error:
         return None
@@ -64,7 +64,7 @@ def rounding_note(
 def with_unit(text: str, unit: str) -> str:
     """Return a figure with its unit: ``90 us``, ``8 iterations``, ``1 iteration``.
 
-    `text`, `unit`: no unit leaves the figure alone.
+    No unit leaves the figure alone.
     """
     return (
         f"{text} iteration"

@@ -37,20 +37,22 @@ def latex_report(report: Report) -> str:
 
     They have the columns of names and figures that the narrowest terminal shows.
     """
-    chosen = [
-        (one, columns) for one in sections(report) if len(columns := _columns(one)) > 2
+    tables = [
+        (section, columns)
+        for section in sections(report)
+        if len(columns := _columns(section)) > 2
     ]
-    labels = plain_names(section.title.lower() for section, _ in chosen)
+    labels = plain_names(section.title.lower() for section, _ in tables)
     lines = [f"% {line}" for line in (r"\usepackage{booktabs}", *FOOTER)]
-    for (section, columns), label in zip(chosen, labels, strict=True):
-        what = f"{section.title}: {about(report, section.family)}."
+    for (section, columns), label in zip(tables, labels, strict=True):
+        caption = f"{section.title}: {about(report, section.family)}."
         rows = zip(
             *((column.title, *(column.cells or ())) for column in columns), strict=True
         )
         head, *body = (rf"{' & '.join(map(_escaped, row))} \\" for row in rows)
         lines += [
             "", r"\begin{table}", r"\centering\small",
-            rf"\caption{{{_escaped(' '.join((what, *section.notes[-1:])))}}}",
+            rf"\caption{{{_escaped(' '.join((caption, *section.notes[-1:])))}}}",
             rf"\label{{tab:{label}}}", rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
             r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
         ]  # fmt: skip
@@ -60,9 +62,9 @@ def latex_report(report: Report) -> str:
 def _columns(section: Section) -> list[TableColumn]:
     columns = section.sheet.columns if section.sheet is not None else []
     return [
-        one
-        for one in columns
-        if one is columns[0] or not (one.is_text or one.expendable)
+        column
+        for column in columns
+        if column is columns[0] or not (column.is_text or column.expendable)
     ]
 
 
@@ -75,20 +77,20 @@ def profiles_csv(report: Report) -> str:
 
     Names of columns need no escape in pgfplots. Each line is a step of some profile.
     """
-    chosen = with_profiles(report.every)
-    rows = [[*plain_names(["ratio", *(profile.method.name for profile in chosen)])]]
+    profiles = with_profiles(report.every)
+    rows = [[*plain_names(["ratio", *(profile.method.name for profile in profiles)])]]
     for ratio in sorted(
-        {1.0, *(ratio for profile in chosen for ratio, _ in profile.steps)}
+        {1.0, *(ratio for profile in profiles for ratio, _ in profile.steps)}
     ):
-        shares = (f"{profile.share(ratio - 1):.6g}" for profile in chosen)
+        shares = (f"{profile.share(ratio - 1):.6g}" for profile in profiles)
         rows.append([f"{ratio:.9g}", *shares])
     return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def plain_names(names: Iterable[str]) -> Iterator[str]:
     """Yield names as ASCII letters, digits, dots and hyphens, no two of them equal."""
-    taken: list[str] = []
+    seen: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.")[:80].strip("-.")
-        taken.append(plain.lower())
-        yield plain + "-" * (taken.count(plain.lower()) - 1)
+        seen.append(plain.lower())
+        yield plain + "-" * (seen.count(plain.lower()) - 1)

@@ -38,13 +38,13 @@ def terminal_report(report: Report, *, verbose: bool = False) -> RenderableType:
 def _parts(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield Text(headline(report), "bold")
     yield Text(f"{origin(report)}: {about(report)}", "dim")
-    found = list(sections(report))
-    shown = [each for each in found if verbose or each.family is None]
-    for section in shown:
+    all_sections = list(sections(report))
+    visible = [section for section in all_sections if verbose or section.family is None]
+    for section in visible:
         if section.sheet is not None or section.notes:
             yield from _section(section)
     yield Text()
-    if len(shown) < len(found):
+    if len(visible) < len(all_sections):
         yield Text("--verbose shows the methods of every family", "dim")
     yield from (Text(line, "dim") for line in FOOTER)
 
@@ -97,7 +97,7 @@ def _markdown_section(section: Section) -> Iterator[str]:
 
 def _markdown_table(sheet: FittingTable) -> Iterator[str]:
     yield _markdown_row(column.title for column in sheet.columns)
-    yield f"| {' | '.join('---' if one.is_text else '---:' for one in sheet.columns)} |"
+    yield f"| {' | '.join('---' if column.is_text else '---:' for column in sheet.columns)} |"
     yield from map(_markdown_row, sheet.rows)
 
 
@@ -111,7 +111,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def csv_report(report: Report) -> str:
     """Return a report as CSV with a header line; shares are plain numbers, times seconds."""
-    rows = [row for part in (report.every, *report.families) for row in _rows(part)]
+    rows = [row for family in (report.every, *report.families) for row in _rows(family)]
     fields = list(dict.fromkeys(key for row in rows for key in row))
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fields, restval="", lineterminator="\n")
@@ -120,22 +120,22 @@ def csv_report(report: Report) -> str:
     return stream.getvalue()
 
 
-def _rows(part: FamilyFigures) -> Iterator[dict[str, Any]]:
-    for row in part.methods:
-        total = _flat(part.total) if row.method.role == "ours" else {}
-        named = {"family": part.total.family, "role": row.method.role.value}
+def _rows(family: FamilyFigures) -> Iterator[dict[str, Any]]:
+    for row in family.methods:
+        total = _flat(family.total) if row.method.role == "ours" else {}
+        named = {"family": family.total.family, "role": row.method.role.value}
         yield {**named, "name": row.method.name, **total, **_flat(row)}
 
 
 def _flat(row: FamilyRow | MethodRow) -> dict[str, Any]:
     """Return the figures of a row; those of a spread are named for both."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in asdict(row).items():
         if key != "method" and isinstance(value, dict):
-            found |= {f"{key}_{part}": figure for part, figure in value.items()}
+            flat |= {f"{key}_{name}": figure for name, figure in value.items()}
         elif key != "method":
-            found[key] = value
-    return found
+            flat[key] = value
+    return flat
 
 
 def _plain(value: Any) -> Any:
@@ -151,7 +151,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 def html_report(report: Report, pictures: Mapping[str, Picture] | None = None) -> str:
     """Return a report as an HTML page; its tables can be sorted where scripts run.
 
-    `pictures`: pictures by name; None where they cannot be drawn.
+    `pictures` are by name; None where they cannot be drawn.
     """
     return "\n".join(_page(report, pictures)) + "\n"
 

@@ -75,24 +75,26 @@ def draw_pictures(report: Report) -> Iterator[Picture]:
     )
     yield Picture(ANYTIME, title, _svg(title, lambda axes: _draw_gaps(axes, curves)))
     if len(report.families) > 1:
-        for part in report.families:
-            name = part.total.family
+        for family in report.families:
+            name = family.total.family
             yield from _profiles(
-                f"{PROFILES}-{name}", part, f"Performance profiles, {name}"
+                f"{PROFILES}-{name}", family, f"Performance profiles, {name}"
             )
 
 
-def _profiles(name: str, part: FamilyFigures, title: str) -> Iterator[Picture]:
-    if chosen := with_profiles(part):
+def _profiles(name: str, family: FamilyFigures, title: str) -> Iterator[Picture]:
+    if profiles := with_profiles(family):
         yield Picture(
-            name, title, _svg(title, lambda axes: _draw_profiles(axes, chosen))
+            name, title, _svg(title, lambda axes: _draw_profiles(axes, profiles))
         )
 
 
 def _chosen_curves(report: Report) -> list[GapCurve]:
-    own = [part.curve for part in report.families] if len(report.families) > 1 else []
-    own.sort(key=lambda curve: (-curve.last, curve.family))
-    return [report.every.curve, *own[: LIMITS.lines - 1]]
+    curves = (
+        [family.curve for family in report.families] if len(report.families) > 1 else []
+    )
+    curves.sort(key=lambda curve: (-curve.last, curve.family))
+    return [report.every.curve, *curves[: LIMITS.lines - 1]]
 
 
 def _svg(title: str, draw: Callable[[Axes], None]) -> str:
@@ -117,28 +119,28 @@ def _draw_steps(axes: Axes, lines: Mapping[str, Line], bold: str | None) -> None
     ):
         # Marks stand at points of a line, which needs some between its steps.
         between = np.geomspace(points[0][0], points[-1][0], LIMITS.points).tolist()
-        places = sorted({*between, *(x for x, _ in points)})
-        ys = [points[bisect_right(points, x, key=itemgetter(0)) - 1][1] for x in places]
+        xs = sorted({*between, *(x for x, _ in points)})
+        ys = [points[bisect_right(points, x, key=itemgetter(0)) - 1][1] for x in xs]
         axes.step(
-            places, ys, where="post", label=_label(name), lw=2.6 if name == bold else 1.5,
+            xs, ys, where="post", label=_label(name), lw=2.6 if name == bold else 1.5,
             zorder=3 + LIMITS.lines - number, linestyle=look[0], color=look[1][0],
             marker=look[1][1], markersize=5, markevery=(0.04 * (number + 1), 0.4),
         )  # fmt: skip
     add_legend(axes)
 
 
-def _draw_profiles(axes: Axes, chosen: Sequence[PerformanceProfile]) -> None:
+def _draw_profiles(axes: Axes, profiles: Sequence[PerformanceProfile]) -> None:
     alike: dict[Line, list[str]] = {}
-    for profile in chosen:
+    for profile in profiles:
         alike.setdefault(profile.steps, []).append(profile.method.name)
-    shown = [(" = ".join(names), steps) for steps, names in alike.items()][
+    groups = [(" = ".join(names), steps) for steps, names in alike.items()][
         : LIMITS.lines
     ]
-    farthest = max(steps[-1][0] for _, steps in shown)
+    farthest = max(steps[-1][0] for _, steps in groups)
     edge = min(max(farthest**1.05, LIMITS.least_ratio), LIMITS.ratio)
     end = max(farthest, edge)
-    lines = {name: [(1.0, 0.0), *steps, (end, steps[-1][1])] for name, steps in shown}
-    ours = shown[0][0] if chosen[0].method.role is Role.OURS else None
+    lines = {name: [(1.0, 0.0), *steps, (end, steps[-1][1])] for name, steps in groups}
+    ours = groups[0][0] if profiles[0].method.role is Role.OURS else None
     _draw_steps(axes, lines, ours)
     axes.set(
         xlim=(1, edge), ylim=(0, 1.03), xlabel="value / best value", ylabel="instances"

@@ -55,7 +55,7 @@ def sections(report: Report) -> Iterator[Section]:
     """Yield the sections of a report; those about single families come last but for machines."""
     yield from _alarms(report)
     every = report.families[0] if len(report.families) == 1 else report.every
-    totals = [part.total for part in report.families]
+    totals = [family.total for family in report.families]
     totals += [every.total] if len(totals) != 1 else []
     alike = tuple(
         f"{n} instances are called {name}." for name, n in report.namesakes.items()
@@ -73,10 +73,10 @@ def sections(report: Report) -> Iterator[Section]:
             "Why methods have no schedule", sheet=table_of(report.reasons, *REASONS)
         )
     if len(report.families) > 1:
-        for part in report.families:
-            name = part.total.family
-            found = _methods(f"Methods on {name}", part)
-            yield replace(found, family=name, picture=f"{PROFILES}-{name}")
+        for family in report.families:
+            name = family.total.family
+            methods = _methods(f"Methods on {name}", family)
+            yield replace(methods, family=name, picture=f"{PROFILES}-{name}")
     yield Section("Machines", tuple(f"{machine}." for machine in report.machines))
 
 
@@ -96,18 +96,18 @@ def headline(report: Report) -> str:
 def about(report: Report, family: str | None = None) -> str:
     """Return instances, time limits and machine of a report, or of one of its families."""
     totals = [
-        part.total for part in report.families if family in (None, part.total.family)
+        entry.total for entry in report.families if family in (None, entry.total.family)
     ]
     count = counted(sum(total.instances for total in totals), "instance")
     families = _listed([total.family for total in totals], 3)
     limits = _listed([f"{limit:g} s" for limit in report.time_limits], 3)
     machines = [", ".join(machine.split(", ")[:2]) for machine in report.machines]
-    parts = [
+    facts = [
         f"{count} of {families}",
         limits,
         _listed(list(dict.fromkeys(machines)), 2),
     ]
-    return "; ".join(filter(None, parts))
+    return "; ".join(filter(None, facts))
 
 
 def origin(report: Report) -> str:
@@ -116,31 +116,35 @@ def origin(report: Report) -> str:
     return f"{report.source}{compared}"
 
 
-def _methods(title: str, part: FamilyFigures) -> Section:
-    shown = [row for row in part.methods if row.not_applicable < row.instances]
-    hidden = [row.method.name for row in part.methods if row not in shown]
+def _methods(title: str, family: FamilyFigures) -> Section:
+    applicable = [row for row in family.methods if row.not_applicable < row.instances]
+    hidden = [row.method.name for row in family.methods if row not in applicable]
     notes = [f"Not applicable to any instance: {', '.join(hidden)}."] if hidden else []
-    count = max(row.common.count for row in part.methods)
-    alone = [row.method.name for row in shown if count and not row.common.count]
-    but = f" but {', '.join(alone)}" if alone else ""
+    count = max(row.common.count for row in family.methods)
+    excluded = [row.method.name for row in applicable if count and not row.common.count]
+    but = f" but {', '.join(excluded)}" if excluded else ""
     among = f"{counted(count, 'instance')} solved by all methods here{but}"
     notes.append(f"%: above the best value of any method. In common: {among}.")
     return Section(
-        title, tuple(notes), _named(shown, method_fields(count, part.total.family))
+        title,
+        tuple(notes),
+        _named(applicable, method_fields(count, family.total.family)),
     )
 
 
 def _named(rows: Sequence[Row], fields: Sequence[Field[Row]]) -> FittingTable:
     """Return a table whose first column, of names, wraps only where one is long."""
-    first, *others = fields
+    first = fields[0]
     is_long = any(len(first.get(row)) > LONG_NAME for row in rows)
-    return table_of(rows, replace(first, wraps=is_long), *others)
+    return table_of(rows, replace(first, wraps=is_long), *fields[1:])
 
 
-def with_profiles(part: FamilyFigures) -> list[rows.PerformanceProfile]:
+def with_profiles(family: FamilyFigures) -> list[rows.PerformanceProfile]:
     """Return the profiles of methods that solved anything, in the order of the methods."""
-    found = {profile.method: profile for profile in part.profiles if profile.steps}
-    return [found[row.method] for row in part.methods if row.method in found]
+    by_method = {
+        profile.method: profile for profile in family.profiles if profile.steps
+    }
+    return [by_method[row.method] for row in family.methods if row.method in by_method]
 
 
 def _alarms(report: Report) -> Iterator[Section]:
@@ -154,17 +158,17 @@ def _alarms(report: Report) -> Iterator[Section]:
 
 def _compared(comparison: Comparison) -> Iterator[Section]:
     worse, better = comparison.regressions, comparison.improvements
-    both = comparison.instances
-    notes = [f"{both:,} instance{' is' if both == 1 else 's are'} in both files."]
+    common = comparison.instances
+    notes = [f"{common:,} instance{' is' if common == 1 else 's are'} in both files."]
     if comparison.is_other_machine:
         notes.append("They were not all solved on one machine: times say little.")
     if comparison.has_other_limit:
         notes.append("Time limits differ, and so may what was found within them.")
     lists = {"earlier": comparison.only_before, "later": comparison.only_after}
     notes += [
-        f"Only in the {which} file: {_listed(own)}."
-        for which, own in lists.items()
-        if own
+        f"Only in the {which} file: {_listed(names)}."
+        for which, names in lists.items()
+        if names
     ]
     if not worse:
         notes.append("No regression.")
@@ -174,17 +178,17 @@ def _compared(comparison: Comparison) -> Iterator[Section]:
         yield Section("Improvements", sheet=table_of(better, *CHANGES))
 
 
-def _listed(names: Sequence[str], most: int = 10) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+def _listed(names: Sequence[str], limit: int = 10) -> str:
+    excess = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {excess:,} more" if excess > 0 else "")
 
 
 def _worst_at(spread: rows.Spread) -> str:
     return (spread.worst_at or ABSENT) if spread.worst else ABSENT
 
 
-def _place(found: Contradiction | Difference) -> str:
-    return f"{found.family}/{found.instance}"
+def _place(finding: Contradiction | Difference) -> str:
+    return f"{finding.family}/{finding.instance}"
 
 
 FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
@@ -205,10 +209,9 @@ FAMILIES: tuple[Field[rows.FamilyRow], ...] = (
 
 
 def method_fields(common: int, family: str) -> tuple[Field[rows.MethodRow], ...]:
-    """Return the columns of methods that have a number of instances in common.
+    """Return the columns of methods that have `common` instances in common.
 
-    `common`, `family`: that number, and the family whose name the instances need not
-        repeat.
+    Names of instances do not repeat that of the family.
     """
     return (
         texts("method", lambda row: row.method.name),
@@ -231,8 +234,8 @@ def method_fields(common: int, family: str) -> tuple[Field[rows.MethodRow], ...]
 
 def _within(excess: float) -> Field[rows.PerformanceProfile]:
     name = "best" if excess == 0 else f"{excess:.0%}\nover"
-    place = rows.WITHIN.index(excess) // 4
-    return Field(name, lambda p: p.share(excess), place, lambda x: f"{100 * x:.3g}")
+    priority = rows.WITHIN.index(excess) // 4
+    return Field(name, lambda p: p.share(excess), priority, lambda x: f"{100 * x:.3g}")
 
 
 WITHIN_FIELDS: tuple[Field[rows.PerformanceProfile], ...] = (

@@ -26,13 +26,11 @@ def columns_of(
     curves: Iterable[AmountCurve],
     kinds: Sequence[str],
 ) -> Columns:
-    """Return a schedule as columns.
+    """Return a schedule as columns; `kinds` says as what each op is drawn.
 
-    `schedule`: n ops, starts in ticks.
-    `kinds`: kind as which each op is drawn, n names.
-    Returns: columns of n numbers (``start``, ``duration``, ``kind``, ``stage``,
-        ``microbatch``, ``slack``, ``cause``, ``why``), lanes with their ops,
-        precedences, strips, kinds.
+    There are columns of a number per op (``start``, ``duration``, ``kind``, ``stage``,
+    ``microbatch``, ``slack``, ``cause``, ``why``), lanes with their ops, precedences, strips and
+    kinds.
     """
     problem, owner = schedule.problem, owners(schedule.problem)
     number = {name: index for index, name in enumerate(dict.fromkeys(kinds))}
@@ -73,9 +71,9 @@ def columns_of(
 
 
 def _kind(name: str) -> Columns:
-    shown = SHOWN_TRANSFER if name in TRANSFER_KINDS else name
-    look = look_of(shown)
-    words = TRANSFERS.get(name) or look.words or shown
+    kind = SHOWN_TRANSFER if name in TRANSFER_KINDS else name
+    look = look_of(kind)
+    words = TRANSFERS.get(name) or look.words or kind
     words = printable("K kernel" if name == KERNEL_KIND else words)
     drawn = {"colour": look.colour, "hatched": look.is_hatched}
     return {"name": printable(name), "letter": words[:1], "words": words, **drawn}

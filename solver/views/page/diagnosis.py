@@ -16,19 +16,18 @@ NOTHING = "Nothing."
 
 
 def diagnosis_page(
-    found: Diagnosis,
-    shown: Sequence[PageSchedule],
+    diagnosis: Diagnosis,
+    schedules: Sequence[PageSchedule],
     warnings: Sequence[str],
     commands: Sequence[str],
 ) -> str:
-    """Return the verdict as a page that loads nothing.
+    """Return the verdict as a page that loads nothing, with recorded schedules below it.
 
-    `shown`: recorded steps to draw below it.
-    `warnings`, `commands`: what was noticed on reading, and what to run next.
+    It also tells the warnings on reading, and the commands to run next.
     """
     head: list[tuple[str, RenderableType]] = [
-        ("Verdict", diagnosis_report(found)),
+        ("Verdict", diagnosis_report(diagnosis)),
         ("Next", Group(*(Text(line, "code") for line in commands or [NOTHING]))),
         ("Noticed", Group(*map(Text, warnings or [NOTHING]))),
     ]
-    return page(shown, head=head, title="Diagnosis of a recorded run")
+    return page(schedules, head=head, title="Diagnosis of a recorded run")

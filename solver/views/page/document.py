@@ -28,34 +28,36 @@ SCRIPTS = (
 
 
 def page(
-    shown: Sequence[PageSchedule],
+    schedules: Sequence[PageSchedule],
     studies: Sequence[tuple[str, RenderableType]] = (),
     head: Sequence[tuple[str, RenderableType]] = (),
     title: str = "",
 ) -> str:
     """Return the page of schedules and studies: an HTML document that loads nothing.
 
-    `shown`: drawn one below the other on one time axis.
-    `studies`: a title, and what stands below it.
-    `head`: titles and contents of sections above all others.
-    `title`: title of the page; by default the names of what it shows.
-    Raises `InputError`: time units that no factor leads from one to the other.
+    Schedules are drawn one below the other on one time axis. Sections of `head`, titles and
+    contents, stand above all others; the title is by default the names of what is shown. An
+    `InputError` says that no factor leads from one time unit to another.
     """
-    shown = in_one_unit(shown)
+    schedules = in_one_unit(schedules)
     names = [name for name, _ in studies] or list(
-        dict.fromkeys(e.instance.name for e in shown)
+        dict.fromkeys(e.instance.name for e in schedules)
     )
-    title = title or (", ".join(names) if studies or len(names) > 1 else shown[0].shape)
+    title = title or (
+        ", ".join(names) if studies or len(names) > 1 else schedules[0].shape
+    )
     scripts = "\n".join(tables.asset(name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{scripts}\n}})();\n'
     return tables.asset("page.html").format(
         title=text(title),
         policy=_policy(script),
         style=tables.asset("page.css"),
-        chart="".join(_section(*part) for part in head)
-        + (_chart(shown, title) if shown else ""),
-        tables="".join([*(_section(*study) for study in studies), *_sections(shown)]),
-        script=f"<script>{script}</script>" if shown else "",
+        chart="".join(_section(*section) for section in head)
+        + (_chart(schedules, title) if schedules else ""),
+        tables="".join(
+            [*(_section(*study) for study in studies), *_sections(schedules)]
+        ),
+        script=f"<script>{script}</script>" if schedules else "",
     )
 
 
@@ -67,31 +69,44 @@ def _policy(script: str) -> str:
     )
 
 
-def _chart(shown: Sequence[PageSchedule], title: str) -> str:
+def _chart(schedules: Sequence[PageSchedule], title: str) -> str:
     data = {
-        "unit": printable(shown[0].result.time_unit),
-        "titles": [printable(each.title) for each in shown],
-        "shown": [each.columns() for each in shown],
+        "unit": printable(schedules[0].result.time_unit),
+        "titles": [printable(schedule.title) for schedule in schedules],
+        "shown": [schedule.columns() for schedule in schedules],
     }
     chart = tables.asset("chart.html").replace("{data}", tables.embedded(data))
-    first = [each for each in shown if each.entry is None]
-    heads = (f"<h2>{text(each.shape)}</h2>" * (each.shape != title) for each in first)
+    first = [schedule for schedule in schedules if schedule.entry is None]
+    heads = (
+        f"<h2>{text(schedule.shape)}</h2>" * (schedule.shape != title)
+        for schedule in first
+    )
     return "".join(map(str.__add__, heads, map(tables.headlines, first))) + chart
 
 
-def _sections(shown: Sequence[PageSchedule]) -> list[str]:
-    parts = (
-        [f"<section>{html(tables.overview(shown))}</section>"] if len(shown) > 1 else []
+def _sections(schedules: Sequence[PageSchedule]) -> list[str]:
+    sections = (
+        [f"<section>{html(tables.overview(schedules))}</section>"]
+        if len(schedules) > 1
+        else []
     )
-    for each in shown:
+    for schedule in schedules:
         body: list[RenderableType] = []
-        if each.entry is None:
-            body.append(report(each.result, verbose=True, instance=each.instance))
-        body += [tables.idle_table(each), Text(tables.IDLE_NOTE)] if each.idle else []
-        body += [tables.memory_table(each)] if each.schedule.problem.pools else []
-        parts.append(_section(each.title, *body))
-    return parts
+        if schedule.entry is None:
+            body.append(
+                report(schedule.result, verbose=True, instance=schedule.instance)
+            )
+        body += (
+            [tables.idle_table(schedule), Text(tables.IDLE_NOTE)]
+            if schedule.idle
+            else []
+        )
+        body += (
+            [tables.memory_table(schedule)] if schedule.schedule.problem.pools else []
+        )
+        sections.append(_section(schedule.title, *body))
+    return sections
 
 
-def _section(title: str, *parts: RenderableType) -> str:
-    return f"<section><h2>{text(title)}</h2>{html(Group(*parts))}</section>\n"
+def _section(title: str, *content: RenderableType) -> str:
+    return f"<section><h2>{text(title)}</h2>{html(Group(*content))}</section>\n"

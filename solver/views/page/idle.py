@@ -71,13 +71,13 @@ def _latest(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
     return latest, arrival, by_data
 
 
-def _name_given(schedule: Schedule, why: IntArray, alone: IntArray) -> None:
+def _name_given(schedule: Schedule, why: IntArray, unpreceded: IntArray) -> None:
     """Tell ops that nothing precedes, or that start at a given moment, from those that wait."""
     problem, start = schedule.problem, schedule.start
-    waits = (why == Why.CHOSEN) | alone
+    waits = (why == Why.CHOSEN) | unpreceded
     why[waits & (start == 0)] = Why.FIRST
-    given = (start == problem.release) | (start == problem.pinned)
-    why[waits & given & (start > 0)] = Why.GIVEN
+    fixed = (start == problem.release) | (start == problem.pinned)
+    why[waits & fixed & (start > 0)] = Why.GIVEN
 
 
 def _find_memory(schedule: Schedule, cause: IntArray, why: IntArray) -> None:
@@ -85,12 +85,12 @@ def _find_memory(schedule: Schedule, cause: IntArray, why: IntArray) -> None:
     for pool in schedule.problem.pools:
         order = np.argsort(schedule.end[pool.release_op], kind="stable")
         released = pool.release_op[order]
-        ends = schedule.end[released]
+        moments = schedule.end[released]
         takers = np.unique(pool.acquire_op)
         for op in takers[why[takers] == Why.CHOSEN].tolist():
-            place = int(np.searchsorted(ends, schedule.start[op]))
-            if place < len(ends) and ends[place] == schedule.start[op]:
-                cause[op], why[op] = released[place], Why.MEMORY
+            index = int(np.searchsorted(moments, schedule.start[op]))
+            if index < len(moments) and moments[index] == schedule.start[op]:
+                cause[op], why[op] = released[index], Why.MEMORY
 
 
 @dataclass
@@ -112,8 +112,8 @@ class Idle:
     @property
     def total(self) -> int:
         """All idle time."""
-        parts = (self.fill, self.drain, self.transfers, self.memory, self.chosen)
-        return sum(parts) + self.waited
+        amounts = (self.fill, self.drain, self.transfers, self.memory, self.chosen)
+        return sum(amounts) + self.waited
 
     @property
     def waited(self) -> int:
@@ -128,13 +128,14 @@ def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
         _CauseWalk(schedule, causes),
         schedule.problem.span_resources.tolist(),
     )
-    found = [
-        _idle_of_stream(names[each], orders[each], schedule, walk) for each in streams
+    idles = [
+        _idle_of_stream(names[stream], orders[stream], schedule, walk)
+        for stream in streams
     ]
-    most = max((idle.busy for idle in found), default=0)
-    for idle in found:
-        idle.short = most - idle.busy
-    return found
+    busiest = max((idle.busy for idle in idles), default=0)
+    for idle in idles:
+        idle.short = busiest - idle.busy
+    return idles
 
 
 def _idle_of_stream(
@@ -146,8 +147,8 @@ def _idle_of_stream(
         return idle
     start, end = schedule.start[ops], schedule.end[ops]
     idle.fill, idle.drain = int(start[0]), schedule.makespan - int(end[-1])
-    for place in np.flatnonzero(start[1:] > end[:-1]).tolist():
-        walk.split(int(ops[place + 1]), int(end[place]), idle)
+    for index in np.flatnonzero(start[1:] > end[:-1]).tolist():
+        walk.split(int(ops[index + 1]), int(end[index]), idle)
     return idle
 
 
@@ -166,16 +167,16 @@ class _CauseWalk:
         )
         streams = schedule.problem.span_resources.tolist()
         self.stream = {
-            op: names[each] for each in streams for op in owners[each].tolist()
+            op: names[stream] for stream in streams for op in owners[stream].tolist()
         }
 
     def split(self, op: int, first: int, idle: Idle) -> None:
         """Add the gap from `first` to the start of `op` to the parts of `idle`."""
-        for length, part, stream in self._parts(op, first):
-            if part == "waits":
+        for length, share, stream in self._parts(op, first):
+            if share == "waits":
                 idle.waits[stream] += length
             else:
-                setattr(idle, part, getattr(idle, part) + length)
+                setattr(idle, share, getattr(idle, share) + length)
 
     def _parts(self, op: int, first: int) -> Iterator[tuple[int, str, str]]:
         moment = self.start[op]

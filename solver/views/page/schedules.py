@@ -76,8 +76,9 @@ class PageSchedule:
     @property
     def gap(self) -> float | None:
         """Its distance to the bound as a share of the makespan."""
-        known = self.bound is not None and self.length
-        return (self.length - (self.bound or 0.0)) / self.length if known else None
+        if self.bound is None or not self.length:
+            return None
+        return (self.length - self.bound) / self.length
 
     @property
     def bound(self) -> float | None:
@@ -100,19 +101,16 @@ class PageSchedule:
         }
 
 
-def ratio_of_units(unit: str, wanted: str) -> float:
+def ratio_of_units(unit: str, target: str) -> float:
     """Return the factor from one time unit to another; 1 where it is the same or unknown."""
-    known = UNITS_PER_SECOND
-    if unit == wanted or unit not in known or wanted not in known:
+    rates = UNITS_PER_SECOND
+    if unit == target or unit not in rates or target not in rates:
         return 1.0
-    return known[wanted] / known[unit]
+    return rates[target] / rates[unit]
 
 
 def readable_unit(unit: str, longest: float) -> str:
-    """Return the unit itself, or the next larger one in which a time has at most six digits.
-
-    `longest`: the time, in that unit.
-    """
+    """Return the unit, or the next larger one in which the longest time has at most six digits."""
     units = list(UNITS_PER_SECOND)
     larger = units[units.index(unit) :] if unit in units else []
     return next((u for u in larger if longest * ratio_of_units(unit, u) < MOST), unit)
@@ -121,32 +119,34 @@ def readable_unit(unit: str, longest: float) -> str:
 def in_unit(result: Result, unit: str) -> Result:
     """Return a result with its times in another unit, its schedule as it is.
 
-    Returns: itself where no factor leads to the unit. Times in its reasons are told in
-        it too.
+    Times in its reasons are told in it too. Where no factor leads to the unit it is the result
+    itself.
     """
-    own, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
+    old_unit, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
 
-    def told(found: Any, name: str, is_time: bool = False) -> Any:
-        if isinstance(found, tuple):
-            return tuple(told(each, name) for each in found)
-        if isinstance(found, BaseModel) and name != "schedule":
-            times = _times_of(type(found)) - (
+    def told(value: Any, name: str, is_time: bool = False) -> Any:
+        if isinstance(value, tuple):
+            return tuple(told(element, name) for element in value)
+        if isinstance(value, BaseModel) and name != "schedule":
+            times = _times_of(type(value)) - (
                 frozenset() if name == "tie_break" else counts
             )
-            return found.model_copy(
-                update={k: told(v, k, k in times) for k, v in found}
+            return value.model_copy(
+                update={k: told(v, k, k in times) for k, v in value}
             )
-        if is_time and found is not None:
-            is_list = isinstance(found, list)
-            return [each * factor for each in found] if is_list else found * factor
-        if name == "reason" and found:
-            return re.sub(rf"\b([0-9.]+) {own}\b", time, found)
-        return unit if name.endswith("_unit") and found == own else found
+        if is_time and value is not None:
+            is_list = isinstance(value, list)
+            return (
+                [element * factor for element in value] if is_list else value * factor
+            )
+        if name == "reason" and value:
+            return re.sub(rf"\b([0-9.]+) {old_unit}\b", time, value)
+        return unit if name.endswith("_unit") and value == old_unit else value
 
-    def time(found: re.Match[str]) -> str:
-        return f"{figure(float(found[1]) * factor)} {unit}"
+    def time(match: re.Match[str]) -> str:
+        return f"{figure(float(match[1]) * factor)} {unit}"
 
-    counts = frozenset() if result.value_unit in {None, own} else COUNTS
+    counts = frozenset() if result.value_unit in {None, old_unit} else COUNTS
     return result if factor == 1.0 else cast("Result", told(result, ""))
 
 
@@ -163,33 +163,37 @@ def _is_time(kind: Any) -> bool:
     )
 
 
-def in_one_unit(shown: Sequence[PageSchedule]) -> list[PageSchedule]:
+def in_one_unit(schedules: Sequence[PageSchedule]) -> list[PageSchedule]:
     """Return schedules whose results tell their times in one unit, in which they have few digits.
 
     Units that no factor leads to raise an `InputError`.
     """
-    first = shown[0].result.time_unit if shown else ""
+    first = schedules[0].result.time_unit if schedules else ""
     lengths = [
-        each.length * ratio_of_units(each.result.time_unit, first) for each in shown
+        schedule.length * ratio_of_units(schedule.result.time_unit, first)
+        for schedule in schedules
     ]
     unit = readable_unit(first, max(lengths, default=0.0))
-    found = [replace(each, result=in_unit(each.result, unit)) for each in shown]
-    for each in found:
-        if (own := each.result.time_unit) != unit:
-            text = f'expected times in "{first}" as in the first result, got "{own}"'
-            raise InputError(text, source=each.instance.name, field="time_unit")
-    return found
+    converted = [
+        replace(schedule, result=in_unit(schedule.result, unit))
+        for schedule in schedules
+    ]
+    for schedule in converted:
+        if (own_unit := schedule.result.time_unit) != unit:
+            text = (
+                f'expected times in "{first}" as in the first result, got "{own_unit}"'
+            )
+            raise InputError(text, source=schedule.instance.name, field="time_unit")
+    return converted
 
 
 def read_shown(
     data: Any, source: str, heuristics: Sequence[str] = ()
 ) -> list[PageSchedule]:
-    """Read the best schedule of a result, and those of some of its heuristics.
+    """Read the best schedule of a result, and those of its heuristics that are named.
 
-    `data`: parsed JSON of a result that carries its instance.
-    `heuristics`: names of entries of the result to be shown too.
-    Raises `InputError`: there is no instance, no whole schedule, or no schedule of a
-        heuristic that is named.
+    `data` is the parsed JSON of a result that carries its instance. An `InputError` says that there
+    is no instance, no whole schedule, or no schedule of a heuristic that is named.
     """
     instance, schedule = schedule_in(data, source)
     model = kind_of(instance).documents(data.get("value_unit"))[0]
@@ -219,14 +223,14 @@ def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     return PageSchedule(name, best.instance, best.result, schedule, entry)
 
 
-def _refuse_broken(schedule: Schedule, what: str, source: str, field: str) -> None:
+def _refuse_broken(schedule: Schedule, subject: str, source: str, field: str) -> None:
     """Refuse schedules of which nothing can be traced; too much memory can still be shown."""
     broken = [
         v for v in check_schedule(schedule.problem, schedule) if v.rule != "memory"
     ]
     if broken:
         message = (
-            f"{what} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
+            f"{subject} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
         )
         raise InputError(message, source=source, field=field)
 
@@ -235,7 +239,12 @@ def _rerun(instance: Instance, name: str) -> Schedule | None:
     """Run a heuristic whose orders the result does not hold."""
     kind = kind_of(instance)
     heuristic = next(
-        (each for each in kind.heuristics_of(instance) if each.name == name), None
+        (
+            candidate
+            for candidate in kind.heuristics_of(instance)
+            if candidate.name == name
+        ),
+        None,
     )
     if heuristic is None:
         return None

@@ -39,47 +39,49 @@ def embedded(data: Any) -> str:
     )
 
 
-def overview(shown: Sequence[PageSchedule]) -> FittingTable:
+def overview(schedules: Sequence[PageSchedule]) -> FittingTable:
     """Return the table of all schedules of a page, each against the first."""
-    unit = shown[0].result.time_unit
+    unit = schedules[0].result.time_unit
     fields: tuple[Field[PageSchedule], ...] = (
-        Field("schedule", lambda each: each.title),
+        Field("schedule", lambda schedule: schedule.title),
         Field(
             f"makespan ({unit})",
-            lambda each: each.length,
+            lambda schedule: schedule.length,
             0,
             lambda n: figure(float(n)),
         ),
         Field(
             "to the first",
-            lambda each: each.length / (shown[0].length or 1) - 1,
+            lambda schedule: schedule.length / (schedules[0].length or 1) - 1,
             0,
             percent,
         ),
-        Field("to its bound", lambda each: each.gap, 0, percent),
+        Field("to its bound", lambda schedule: schedule.gap, 0, percent),
         Field(
             "bubble ratio",
-            lambda each: (each.entry or each.result).bubble_ratio,
+            lambda schedule: (schedule.entry or schedule.result).bubble_ratio,
             0,
             ratio,
         ),
     )
-    return table_of(shown, *fields, caption="Schedules on this page")
+    return table_of(schedules, *fields, caption="Schedules on this page")
 
 
-def idle_table(shown: PageSchedule) -> FittingTable:
+def idle_table(page_schedule: PageSchedule) -> FittingTable:
     """Return where the idle time of each compute stream goes."""
-    parts = [
-        Field(head, attrgetter(name), 0, lambda ticks: figure(shown.time(ticks)))
+    fields = [
+        Field(
+            head, attrgetter(name), 0, lambda ticks: figure(page_schedule.time(ticks))
+        )
         for name, head in _IDLE_PARTS.items()
-        if name not in _RARE or any(getattr(idle, name) for idle in shown.idle)
+        if name not in _RARE or any(getattr(idle, name) for idle in page_schedule.idle)
     ]
     return table_of(
-        shown.idle,
+        page_schedule.idle,
         Field("stream", lambda idle: idle.name),
-        *parts,
-        Field("longest of these", lambda idle: _whom(idle, shown.time)),
-        caption=f"Idle time in {shown.result.time_unit}",
+        *fields,
+        Field("longest of these", lambda idle: _whom(idle, page_schedule.time)),
+        caption=f"Idle time in {page_schedule.result.time_unit}",
     )
 
 
@@ -106,14 +108,14 @@ _RARE = ("transfers", "memory", "chosen")  # columns that are left out where all
 def _whom(idle: Idle, time: Callable[[int], float]) -> str:
     longest = sorted(idle.waits.items(), key=lambda pair: -pair[1])
     names = [f"{stream}: {figure(time(ticks))}" for stream, ticks in longest if ticks]
-    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
-    return ", ".join([*names[:3], *more]) or ABSENT
+    suffix = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return ", ".join([*names[:3], *suffix]) or ABSENT
 
 
-def memory_table(shown: PageSchedule) -> FittingTable:
+def memory_table(page_schedule: PageSchedule) -> FittingTable:
     """Return the peaks of memory against their caps."""
     return table_of(
-        list(peaks(shown)),
+        list(peaks(page_schedule)),
         Field("pool", itemgetter(0)),
         Field("peak", itemgetter(1), 0, str),
         Field("capacity", itemgetter(2), 0, str),
@@ -123,10 +125,10 @@ def memory_table(shown: PageSchedule) -> FittingTable:
     )
 
 
-def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
+def peaks(page_schedule: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
     """Yield name, peak, cap and share of each pool, and whether its cap is exceeded in a word."""
-    found = measure(shown.schedule).peak_memory
-    for pool, peak in zip(shown.schedule.problem.pools, found, strict=True):
+    amounts = measure(page_schedule.schedule).peak_memory
+    for pool, peak in zip(page_schedule.schedule.problem.pools, amounts, strict=True):
         used, cap = figures(float(peak), float(pool.capacity))
         share, word = (
             float(peak / (pool.capacity or 1)),
@@ -135,25 +137,25 @@ def peaks(shown: PageSchedule) -> Iterator[tuple[str, str, str, float, str]]:
         yield pool.name, used, with_unit(cap, pool.unit), share, word
 
 
-def headlines(shown: PageSchedule) -> str:
+def headlines(page_schedule: PageSchedule) -> str:
     """Return status, value, bound, best published heuristic and peak of memory as HTML."""
     items = "".join(
         f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd><dd>{text(note)}</dd></div>"
-        for name, value, note in _headlines(shown)
+        for name, value, note in _headlines(page_schedule)
     )
     return f'<dl class="headlines">{items}</dl>\n'
 
 
-def _headlines(shown: PageSchedule) -> Iterator[tuple[str, str, str]]:
-    result, unit = shown.result, unit_of(shown.result)
+def _headlines(page_schedule: PageSchedule) -> Iterator[tuple[str, str, str]]:
+    result, unit = page_schedule.result, unit_of(page_schedule.result)
     yield "status", result.status.value, ""
     for name, value in reached(result):
         yield name, *value.partition("  ")[::2]
-    known = kind_of(shown.instance).heuristics_of(shown.instance)
-    names = {each.name for each in known if not each.source.startswith(OURS)}
-    entries = tuple(each for each in result.heuristics if each.name in names)
+    heuristics = kind_of(page_schedule.instance).heuristics_of(page_schedule.instance)
+    names = {h.name for h in heuristics if not h.source.startswith(OURS)}
+    entries = tuple(entry for entry in result.heuristics if entry.name in names)
     best = best_entry(result.model_copy(update={"heuristics": entries}))
-    broken = sum(each.status is HeuristicStatus.INFEASIBLE for each in entries)
+    broken = sum(entry.status is HeuristicStatus.INFEASIBLE for entry in entries)
     if best is not None and best.value is not None and result.value is not None:
         saved = with_unit(figure(best.value - result.value), unit)
         over = (
@@ -166,7 +168,7 @@ def _headlines(shown: PageSchedule) -> Iterator[tuple[str, str, str]]:
         )
     elif broken:
         yield "best published", "none", f"{broken} infeasible"
-    fullest = max(peaks(shown), key=itemgetter(3), default=None)
+    fullest = max(peaks(page_schedule), key=itemgetter(3), default=None)
     if fullest is not None:
         name, peak, cap, _, word = fullest
         yield "peak of memory", f"{peak} of {cap} {word}".rstrip(), f"on {name}"

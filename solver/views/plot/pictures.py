@@ -75,31 +75,31 @@ def gaps(
     valid = [
         entry for entry in result.heuristics if entry.status is HeuristicStatus.FEASIBLE
     ]
-    found = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
-    found = found[: SHEET.most_bars]
-    if not found:
+    ranked = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
+    ranked = ranked[: SHEET.most_bars]
+    if not ranked:
         raise InputError("no heuristic of it has a gap to draw", field="heuristics")
-    names, gaps = [named(name) for _, name in found], [float(gap) for gap, _ in found]
+    names, gaps = [named(name) for _, name in ranked], [float(gap) for gap, _ in ranked]
     legend: list[Line2D] = []
     if result.value and result.bound is not None:
         # Over the best value: 0 where that is optimal, else below.
         bound = min(0.0, float(result.bound) / float(result.value) - 1)
         legend = [
             Line2D(
-                [bound] * 2, [-0.5, len(found) - 0.5], color=VERMILION, ls="--", lw=1
+                [bound] * 2, [-0.5, len(ranked) - 0.5], color=VERMILION, ls="--", lw=1
             )
         ]
         legend[0].set_label("proven bound")
     figure, (axes,) = sheet_of(
-        inches, [SHEET.line * len(found)], legend, 2 * bool(title)
+        inches, [SHEET.line * len(ranked)], legend, 2 * bool(title)
     )
     write_title(axes, title, caption_of(result))
-    bars = axes.barh(range(len(found)), gaps, height=0.72, facecolor=BLUE)
+    bars = axes.barh(range(len(ranked)), gaps, height=0.72, facecolor=BLUE)
     axes.bar_label(bars, list(map(percent, gaps)), padding=3)
     for line in legend:
         axes.add_line(line)
     axes.margins(x=0.2, y=0)
-    axes.set_yticks(range(len(found)), names)
+    axes.set_yticks(range(len(ranked)), names)
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(lambda gap, _: f"{100 * gap:g} %")

@@ -87,14 +87,14 @@ def amount_legend(curves: Sequence[AmountCurve]) -> list[Artist]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    found: list[Artist] = []
+    handles: list[Artist] = []
     has_cap = any(curve.cap is not None for curve in curves)
     if curves:
         label = "memory in use" if has_cap else "amount; full height at the right end"
-        found.append(Patch(facecolor=FILL, linewidth=0, label=label))
+        handles.append(Patch(facecolor=FILL, linewidth=0, label=label))
     if has_cap:
-        found.append(Line2D([], [], label="capacity", **CAP))
-    return found
+        handles.append(Line2D([], [], label="capacity", **CAP))
+    return handles
 
 
 def draw_amounts(
@@ -102,16 +102,16 @@ def draw_amounts(
 ) -> None:
     """Draw amounts over time one below the other, each up to its largest amount or its cap.
 
-    `row`: height of each, in points.
+    Each is `row` points high.
     """
-    for place, curve in enumerate(curves, 1):
+    for position, curve in enumerate(curves, 1):
         steps = _steps(curve, window)
         share = LAYOUT.filled / (max(curve.most, curve.cap or 0) or 1.0)
-        tops = [place - height * share for _, height in steps]
+        tops = [position - height * share for _, height in steps]
         times = [time for time, _ in steps]
-        axes.fill_between(times, tops, place, step="post", color=FILL, linewidth=0)
+        axes.fill_between(times, tops, position, step="post", color=FILL, linewidth=0)
         if curve.cap is not None:
-            axes.plot(window, [place - curve.cap * share] * 2, **CAP)
+            axes.plot(window, [position - curve.cap * share] * 2, **CAP)
     _label_rows(axes, [curve.name for curve in curves], list(map(peak_of, curves)), row)
     axes.set_xlim(window)
 
@@ -127,22 +127,22 @@ def _steps(curve: AmountCurve, window: Window) -> list[tuple[float, float]]:
     else:
         heights = curve.columns(window, LAYOUT.most_steps)
         step = (last - first) / len(heights)
-        steps = [(first + place * step, height) for place, height in enumerate(heights)]
+        steps = [(first + index * step, height) for index, height in enumerate(heights)]
     return [*steps, (last, steps[-1][1])]
 
 
 def _label_rows(
-    axes: Axes, names: Sequence[str], ends: Sequence[str], row: float
+    axes: Axes, names: Sequence[str], notes: Sequence[str], row: float
 ) -> None:
     """Write texts at both ends of rows, the first row at the top; of narrow rows only some."""
-    shown = range(0, len(names), math.ceil(SHEET.name / row))
+    indices = range(0, len(names), math.ceil(SHEET.name / row))
     axes.set_yticks(
-        [place + 0.5 for place in shown], [named(names[place]) for place in shown]
+        [index + 0.5 for index in indices], [named(names[index]) for index in indices]
     )
     axes.tick_params(axis="y", length=0)
-    for place in shown:
+    for index in indices:
         axes.annotate(
-            ends[place], (1, place + 0.5), (3, 0), ("axes fraction", "data"), "offset points",
+            notes[index], (1, index + 0.5), (3, 0), ("axes fraction", "data"), "offset points",
             va="center", color=FAINT,
         )  # fmt: skip
     axes.set_ylim(len(names), 0)
@@ -153,14 +153,13 @@ def frame_chart(
 ) -> None:
     """Draw all of a chart but its ops: names of rows, idle time, iterations and the bound.
 
-    `row`: height of a row, in points.
-    `bound`: proven bound, drawn where it is within the window.
+    A row is `row` points high; a bound is drawn where it is within the window.
     """
     first, last = chart.window
-    for place, each in enumerate(chart.rows):
-        ground = [(first, chart.known_end(each) - first)]
+    for index, chart_row in enumerate(chart.rows):
+        ground = [(first, chart.known_end(chart_row) - first)]
         axes.broken_barh(
-            ground, (place + (1 - LAYOUT.bar) / 2, LAYOUT.bar), color=PALE, lw=0
+            ground, (index + (1 - LAYOUT.bar) / 2, LAYOUT.bar), color=PALE, lw=0
         )
     _label_rows(
         axes, [r.name for r in chart.rows], list(map(chart.busy_share, chart.rows)), row
@@ -180,19 +179,19 @@ def _mark_iterations(axes: Axes, chart: Chart) -> None:
     """Mark the beginnings of iterations and number them; of too many, every n-th one."""
     first, last = chart.window
     spans = [
-        (number, max(left, first), min(right, last))
-        for number, (left, right) in enumerate(pairwise([*chart.iterations, chart.end]))
-        if max(left, first) < min(right, last)
+        (number, max(start, first), min(end, last))
+        for number, (start, end) in enumerate(pairwise([*chart.iterations, chart.end]))
+        if max(start, first) < min(end, last)
     ]
     points = axes.figure.get_figwidth() * SHEET.inch  # type: ignore[union-attr]
     every = math.ceil(len(spans) * LAYOUT.iteration / points)
     # A mark takes milliseconds; a refresh may have thousands of iterations.
-    for number, left, right in spans[:: max(every, 1)]:
-        axes.axvline(left, color=INK, linewidth=0.5)
+    for number, start, end in spans[:: max(every, 1)]:
+        axes.axvline(start, color=INK, linewidth=0.5)
         text = (
-            f"iteration {number}" if right - left > (last - first) / 8 else f"{number}"
+            f"iteration {number}" if end - start > (last - first) / 8 else f"{number}"
         )
-        axes.annotate(text, ((left + right) / 2, 1), ha="center", color=FAINT, **_ABOVE)
+        axes.annotate(text, ((start + end) / 2, 1), ha="center", color=FAINT, **_ABOVE)
 
 
 @dataclass(frozen=True)
@@ -205,11 +204,10 @@ class Piece:
 
 
 def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]:
-    """Return the stretches of a row, each in one colour.
+    """Return the stretches of a row that is so many points wide, each in one colour.
 
-    `points`: width of the row.
-    Returns: ops that take time, cut to the window; or columns, where half of them are
-        too narrow.
+    They are the ops that take time, cut to the window; or columns, where half of them are too
+    narrow.
     """
     first, last = window
     seen = [
@@ -223,40 +221,40 @@ def pieces_of(bars: Sequence[Bar], window: Window, points: float) -> list[Piece]
     if typical * points >= LAYOUT.narrow * (last - first):
         return [Piece(max(bar.start, first), min(bar.end, last), bar) for bar in seen]
     count = round(points / LAYOUT.narrow)
-    step, at, found = (last - first) / count, 0, []
+    step, column, pieces = (last - first) / count, 0, []
     for run in columns(seen, first, last, count):
         if run.bar is not None:
-            found.append(
-                Piece(first + at * step, first + (at + run.width) * step, run.bar)
+            pieces.append(
+                Piece(
+                    first + column * step, first + (column + run.width) * step, run.bar
+                )
             )
-        at += run.width
-    return found
+        column += run.width
+    return pieces
 
 
 def name_of(piece: Piece, points: float, size: float) -> str:
-    """Return the longest name of an op that fits, empty where none does.
+    """Return the longest name of an op that fits at a size of letters, empty where none does.
 
-    `size`: of letters, in points.
-    Returns: letter and micro-batch, else the micro-batch alone; names of other ops,
-        else their letter.
+    It is letter and micro-batch, else the micro-batch alone; names of other ops, else their letter.
     """
     label, letter = printable(piece.bar.label), printable(piece.bar.letter)
     short = (label.removeprefix(letter),) if piece.bar.kind in ACTION_KINDS else ()
-    most = int((points - LAYOUT.padding) / (size * LAYOUT.letter))
+    limit = int((points - LAYOUT.padding) / (size * LAYOUT.letter))
     names = short or (piece.bar.short, letter)
-    return next((name for name in (label, *names) if 0 < len(name) <= most), "")
+    return next((name for name in (label, *names) if 0 < len(name) <= limit), "")
 
 
 def paint_ops(axes: Axes, chart: Chart, row: float, points: float) -> None:
     """Paint the ops of a chart, and write the names that fit.
 
-    `row`, `points`: height of a row and width of all, in points.
+    A row is `row` points high, and all are `points` wide.
     """
     scale = points / (chart.window[1] - chart.window[0])
     placed = [
-        (place + (1 - LAYOUT.bar) / 2, piece)
-        for place, each in enumerate(chart.rows)
-        for piece in pieces_of(each.bars, chart.window, points)
+        (index + (1 - LAYOUT.bar) / 2, piece)
+        for index, chart_row in enumerate(chart.rows)
+        for piece in pieces_of(chart_row.bars, chart.window, points)
     ]
     _draw_pieces(axes, placed, scale)
     size = min(SHEET.name, 0.62 * row)
@@ -281,10 +279,10 @@ def _draw_pieces(
     for top, piece in placed:
         is_parted = (piece.end - piece.start) * scale >= LAYOUT.parted
         looks[piece.bar.kind, piece.bar.shade % 2, is_parted].append((top, piece))
-    for (kind, shade, is_parted), own in looks.items():
+    for (kind, shade, is_parted), pieces in looks.items():
         # `add_patch` would look at every edge for the limits of the axes, which are set anyway.
         face = _face(colours.look_of(kind), shade, 0.5 * is_parted)
-        axes.add_artist(PathPatch(_path(own), **face))
+        axes.add_artist(PathPatch(_path(pieces), **face))
 
 
 def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
@@ -292,8 +290,8 @@ def _path(placed: Sequence[tuple[float, Piece]]) -> Path:
 
     corners: list[tuple[float, float]] = []
     for top, piece in placed:
-        left, right, low = piece.start, piece.end, top + LAYOUT.bar
-        corners += [(left, top), (right, top), (right, low), (left, low), (left, top)]
+        start, end, low = piece.start, piece.end, top + LAYOUT.bar
+        corners += [(start, top), (end, top), (end, low), (start, low), (start, top)]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
     return Path(corners, codes * len(placed))
 
@@ -311,16 +309,16 @@ def legend_of(chart: Chart) -> list[Artist]:
     """Return a patch for each kind of op of a chart, then those for what else is painted."""
     from matplotlib.patches import Patch
 
-    found: list[Artist] = [
+    handles: list[Artist] = [
         Patch(label=printable(words), **_face(look, 0, 0.0))
         for words, look in chart.legend.items()
     ]
     if has_chunks(chart.rows):
         label = f"dark: {chart.small_letters}"
-        found.append(
+        handles.append(
             Patch(facecolor=colours.darker(colours.GREY), linewidth=0, label=label)
         )
-    return [*found, Patch(facecolor=PALE, linewidth=0, label=chart.idle)]
+    return [*handles, Patch(facecolor=PALE, linewidth=0, label=chart.idle)]
 
 
 def name_times(axes: Axes, unit: str) -> None:
@@ -338,10 +336,9 @@ def schedule_figure(
 ) -> Figure:
     """Return the figure of a schedule: its chart, with amounts over time below it.
 
-    `title`: first line, by default the instance and the method; empty for no lines
-        above.
-    `has_rows`: draw the rows of devices; else the amounts alone.
-    Raises `InputError`: there is nothing to draw, or there are too many rows.
+    The first line is by default the instance and the method; an empty title leaves no lines above.
+    Without rows the amounts stand alone. An `InputError` says that there is nothing to draw, or
+    that there are too many rows.
     """
     chart, curves = drawn.chart, drawn.curves
     if chart.window[1] <= chart.window[0] or not chart.rows:
@@ -357,12 +354,12 @@ def schedule_figure(
         raise InputError(text, field="schedule")
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
     usual = LAYOUT.strip if has_rows else LAYOUT.tall_strip
-    most = LAYOUT.most_below if has_rows else LAYOUT.most_rows
-    strip = min(usual, most / max(len(curves), 1))
+    limit = LAYOUT.most_below if has_rows else LAYOUT.most_rows
+    strip = min(usual, limit / max(len(curves), 1))
     heights = [row * len(chart.rows) * has_rows, strip * len(curves)]
     legend = [*(legend_of(chart) if has_rows else []), *amount_legend(curves)]
     lines = has_rows + (0 if title == "" else 2)
-    made, panels = sheet.sheet_of(
+    figure, panels = sheet.sheet_of(
         inches, [height for height in heights if height], legend, lines
     )
     first = drawn.shown.title if title is None else title
@@ -375,4 +372,4 @@ def schedule_figure(
     points = sheet.width_in(panels[0])
     if has_rows:
         paint_ops(panels[0], chart, row, points)
-    return made
+    return figure

@@ -77,9 +77,7 @@ def sheet_of(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels one below the other on one axis, and a legend below them.
 
-    `heights`: of the panels, in points.
-    `legend`: patches and lines with labels.
-    `lines`: lines of text above panels, in all.
+    Heights of the panels are in points; `lines` of text stand above panels, in all.
     """
     from matplotlib.figure import Figure
 
@@ -95,8 +93,8 @@ def sheet_of(
     for upper in panels[:-1]:
         upper.tick_params(axis="x", bottom=False)
     if labels:
-        place: dict[str, Any] = {"loc": "outside lower left", "borderpad": 0}
-        figure.legend(handles=list(legend), ncols=columns, **place)
+        anchor: dict[str, Any] = {"loc": "outside lower left", "borderpad": 0}
+        figure.legend(handles=list(legend), ncols=columns, **anchor)
     return figure, list(panels)
 
 
@@ -109,16 +107,18 @@ def width_in(axes: Axes) -> float:
 
 
 def write_title(axes: Axes, title: str, caption: str = "", *, above: int = 0) -> None:
-    """Write a title above a panel, and a caption below it.
+    """Write a title above a panel, and a caption below it; nothing where the title is empty.
 
-    `title`, `caption`: where the title is empty nothing is written.
-    `above`: lines that stay free between them and the panel.
+    `above` lines stay free between them and the panel.
     """
     if not title:
         return
-    most = int(axes.figure.get_figwidth() * SHEET.inch / SHEET.letter)  # type: ignore[union-attr]
+    limit = int(axes.figure.get_figwidth() * SHEET.inch / SHEET.letter)  # type: ignore[union-attr]
     pad = 4 + SHEET.line * above
-    shown = shorten(printable(caption), most)
-    axes.set_title(shorten(printable(title), most), pad=pad + SHEET.line * bool(shown))
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(shown, (0, 1), (0, pad), color=FAINT, in_layout=False, **place)
+    label = shorten(printable(caption), limit)
+    axes.set_title(shorten(printable(title), limit), pad=pad + SHEET.line * bool(label))
+    coordinates: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+    }
+    axes.annotate(label, (0, 1), (0, pad), color=FAINT, in_layout=False, **coordinates)
