@@ -262,8 +262,8 @@ def check(
 def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     """Return the task that a function makes, or None if its clock is over before.
 
-    `make`: makes the task; left behind `SLACK` after the end of the clock.
-    `clock`: clock of the call; without a deadline the function runs to its end.
+    A function that is not done `SLACK` after the end of the clock is left behind; without a
+    deadline it runs to its end.
     """
     tasks: list[Task] = []
     is_made = call_within(lambda: tasks.append(make()), clock)

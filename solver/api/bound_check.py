@@ -38,9 +38,7 @@ def check_bound(
     Analytic bounds come first, then CP-SAT with its defaults and with those of questions in turn,
     each time for twice as long.
 
-    `data`: the result as plain data.
-    Returns: what proved the bound again, or a schedule that contradicts it.
-    Raises `InputError`: the result has no bound, or is not of one problem.
+    An `InputError` says that the plain data of the result has no bound, or is not of one problem.
     """
     claimed = figure(data, "bound")
     is_refuted = data.get("status") == Status.INFEASIBLE

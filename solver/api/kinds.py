@@ -65,8 +65,7 @@ def known_kind(name: str) -> Kind[Any] | None:
 def kind_of(instance: Instance) -> Kind[Any]:
     """Return the kind of an instance.
 
-    Raises `InputError`: no kind has the instance's ``kind`` as its name, or it is no
-        instance.
+    An `InputError` says that it is no instance, or that no kind has the name in its ``kind``.
     """
     if not isinstance(getattr(instance, "kind", None), str):
         raise InputError(
@@ -149,12 +148,9 @@ def load_instance(path: str | Path) -> Instance:
 def instance_in(
     data: Any, source: str | None = None, *, otherwise: Instance | None = None
 ) -> Instance:
-    """Return the instance that a result carries.
+    """Return the instance that the parsed JSON of a result carries, else `otherwise`.
 
-    `data`, `source`: parsed JSON of a result, and how errors name it.
-    `otherwise`: returned where the result carries none.
-    Raises `InputError`: `data` is no result, or one that was written without its
-        instance.
+    An `InputError` names `source`: `data` is no result, or there is no instance at all.
     """
     if not is_result(data):
         refuse_others(data, "a result", RESULT, source)
@@ -174,13 +170,10 @@ def instance_in(
 def schedule_in(
     data: Any, source: str | None = None, *, otherwise: Instance | None = None
 ) -> tuple[Instance, Schedule]:
-    """Read the instance and the schedule that a result carries.
+    """Read the instance and the schedule in the parsed JSON of a result, an entry or a schedule.
 
-    `data`, `source`: parsed JSON of a result, an entry or a bare schedule, and how
-        errors name it.
-    `otherwise`: the instance of a document that carries none.
-    Raises `InputError`: there is no instance or no whole schedule, or its claims
-        contradict each other.
+    `otherwise` is the instance of a document that carries none. An `InputError` names `source`:
+    there is no instance or no whole schedule, or its claims contradict each other.
     """
     instance = instance_in(data, source, otherwise=otherwise)
     if data.get("schedule", data.get("ops")) is None:
@@ -195,10 +188,7 @@ def schedule_in(
 
 
 def lower(instance: Instance, *, exact: bool = False) -> Problem:
-    """Lower an instance to the problem that solvers work on.
-
-    Returns: n ops, times in ticks.
-    """
+    """Lower an instance to the problem that solvers work on, its times in ticks."""
     return kind_of(instance).lower(instance, exact=exact)
 
 
@@ -207,9 +197,7 @@ def owner_in(
 ) -> Result | HeuristicEntry | None:
     """Return the result or heuristic's entry that a document is, None for a bare schedule.
 
-    `data`, `source`: parsed JSON of a result, an entry or a bare schedule, and how
-        errors name it.
-    Raises `InputError`: names `source`, the first wrong field and what would be right.
+    An `InputError` names `source`, the first wrong field and what would be right.
     """
     refuse_huge_numbers(data, source)
     named = kind_named(data)
@@ -231,11 +219,9 @@ def schedule_of(
 ) -> Schedule | None:
     """Return the schedule behind a heuristic's entry, with all that its ops wait for.
 
-    `entry`, `instance`, `problem`: an entry, its instance and the problem of it.
-    Returns: the heuristic's schedule anew, where the entry says the same; else the
-        schedule in the entry, else that of its orders. None where it has neither.
-    Raises `InputError, DeadlockError`: the schedule or the orders are not of the
-        problem.
+    It is the heuristic's schedule anew where the entry says the same, else the schedule in the
+    entry, else that of its orders; None where it has neither. An `InputError` or `DeadlockError`
+    says that they are not of the problem.
     """
     kind = kind_of(instance)
     heuristic = next(
@@ -266,8 +252,7 @@ def schedule_of(
 def refuse_huge_numbers(data: Any, source: str | None) -> None:
     """Refuse numbers that would take the validation of whole numbers forever, or crash it.
 
-    `data`, `source`: parsed JSON, and how errors name it.
-    Raises `InputError`: names the field of the number.
+    The `InputError` names `source` and the field of the number.
     """
     limit = MAX_MOMENT.adjusted()
     for path, value in leaves(data):

@@ -61,10 +61,8 @@ def find_heuristic(heuristic: Named) -> Heuristic:
     """Return the heuristic of a name, of a spec (see `load_function`), or of a function.
 
     Names are taken in upper or lower case; a user's function keeps the name that was given, or its
-    own.
-
-    Raises `InputError`: there is none, and which is nearest; or the function cannot be
-        imported or called.
+    own. An `InputError` says that there is none, and which is nearest, or that the function cannot
+    be imported or called.
     """
     if not isinstance(heuristic, str):
         if not callable(heuristic):
@@ -83,8 +81,7 @@ def find_heuristic(heuristic: Named) -> Heuristic:
 def known_heuristic(name: str) -> Heuristic:
     """Return the heuristic of a name; names in files are looked up here, as no file may run code.
 
-    Raises `InputError`: there is none of this name in upper or lower case; names the
-        nearest.
+    The name may be in upper or lower case. An `InputError` names the nearest where there is none.
     """
     by_name = {key.lower(): heuristic for key, heuristic in all_heuristics().items()}
     match = by_name.get(name.lower())
@@ -99,9 +96,8 @@ def chosen_heuristics(
 ) -> tuple[Heuristic, ...]:
     """Return the heuristics to run on an instance, in the order of reports.
 
-    `names`: what was asked for; all that its kind runs and all installed ones by
-        default.
-    Returns: each once, functions last; of other kinds too where they are named.
+    They are those of `names`, by default all that its kind runs and all installed ones, and the
+    `extra` ones: each once, functions last, of other kinds too where they are named.
     """
     by_key = {
         name if isinstance(name, str) else id(name): name

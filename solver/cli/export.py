@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -152,7 +153,7 @@ def export_command(
     settings = options.settings(target)
     counts = None if options.layers is None else parse_counts(options.layers)
     pipeline = None if instance is None else load_pipeline(instance, result)[0]
-    try:
+    with _about_result(result):
         data = read_json(result)
         program = read_program(
             data, pipeline, heuristic=heuristic, replica=options.replica
@@ -166,9 +167,6 @@ def export_command(
             *target.unsaid(program),
         ]
         texts = target.files(program, settings, Path(output))
-    except InputError as error:
-        is_option = error.field is not None and error.field.startswith("--")
-        raise (error if is_option else error.located(source_name(result))) from None
     for path in texts:
         check_writable(path, *inputs)
     for path, text in texts.items():
@@ -176,6 +174,16 @@ def export_command(
     _tell_order(program, options.data_order)
     untested = () if target.is_tested else (f"{target.name}: {NOT_TESTED}",)
     say(*(f"note: {note}" for note in (*notes, *untested)))
+
+
+@contextmanager
+def _about_result(file: str) -> Iterator[None]:
+    """Name the file in errors that name no option."""
+    try:
+        yield
+    except InputError as error:
+        is_option = error.field is not None and error.field.startswith("--")
+        raise (error if is_option else error.located(source_name(file))) from None
 
 
 def _split_as(program: RuntimeProgram, counts: tuple[int, ...]) -> RuntimeProgram:

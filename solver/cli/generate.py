@@ -100,12 +100,10 @@ def instances_of(
 ) -> Iterator[tuple[str, Instance]]:
     """Yield the instances of recipes: words that one would type behind ``ppsolve generate``.
 
-    `recipes`: an optional name, and options of ``ppsolve generate``.
-    `files`: files with a recipe in each line; empty lines and those with ``#`` first do
-        not count.
-    `count`: instances of a recipe without its own ``--count``, from successive seeds.
-    Yields: name of the recipe and an instance.
-    Raises `InputError`: a recipe cannot be used; names it, or its file and line.
+    Each comes with the name of its recipe, which may stand before the options. A file has a recipe
+    in each line; empty lines and those that begin with ``#`` do not count. A recipe without a
+    ``--count`` of its own gives `count` instances, from successive seeds. An `InputError` names a
+    recipe that cannot be used, or its file and line.
     """
     for text in recipes:
         yield from _instances(text, count, "--recipe")

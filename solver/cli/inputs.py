@@ -43,12 +43,9 @@ def load_pipeline(
 ) -> tuple[PipelineInstance, Any]:
     """Read a pipeline from an instance file, or from a result that carries it.
 
-    `path`: the file; ``-`` is standard input.
-    `companion`: another file that the command reads.
-    Returns: the result, which may claim modes or layers; None where the file is an
-        instance.
-    Raises `InputError`: as in `load_instance` or `instance_in`, or both files are
-        standard input.
+    The result, which may claim modes or layers, is returned too; None where the file is an
+    instance. `companion` is another file that the command reads: an `InputError` says that both are
+    standard input, or what is wrong with the first.
     """
     if str(path) == str(companion) == "-":
         raise InputError("only one of the two files can be standard input")
@@ -71,10 +68,8 @@ def data_order(
 ) -> DataOrder | None:
     """Read the data order of a runtime's file; note how its indices and activations are taken.
 
-    `path`: file of the data order.
-    `pipeline`: the pipeline of the runtime's file.
-    `claims`: its result, as from `load_pipeline`.
-    Returns: the micro-batch at each index; None without a file.
+    It gives the micro-batch at each index, and is None without a file. `claims` is the result of
+    the pipeline, as from `load_pipeline`.
     """
     choice = open_choice(pipeline)
     if choice and (claims or {}).get(choice) is None:
@@ -94,10 +89,7 @@ def data_order(
 
 
 def warn_of_units(instance: Instance, source: str) -> None:
-    """Warn on stderr of figures whose unit looks wrong.
-
-    `source`: name of its file.
-    """
+    """Warn on stderr of figures whose unit looks wrong, naming their file."""
     say(*(f"warning: {source}: {line}" for line in kind_of(instance).doubts(instance)))
 
 
@@ -106,8 +98,7 @@ def note_rounding(
 ) -> None:
     """Say on stderr that times are rounded to ticks, if any are.
 
-    `error`: most by which rounding makes the optimum longer.
-    `instance`: where the times are.
+    `error` is the most by which rounding makes the optimum longer.
     """
     note = rounding_note(error, unit, instance)
     if note is not None:
@@ -115,10 +106,7 @@ def note_rounding(
 
 
 def refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Raise InputError for the first option that was given.
-
-    `options`: values by option; None, False and [] were not given.
-    """
+    """Raise InputError for the first option that was given: None, False and [] were not."""
     for option, setting in options.items():
         if setting is not None and setting is not False and setting != []:
             raise InputError(why, field=option)
@@ -127,11 +115,8 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
 def parse_counts(text: str, option: str) -> list[int]:
     """Return the whole numbers that an option lists, as in ``1,2,4-8`` or ``1..8``.
 
-    `text`: numbers and ascending ranges with commas between.
-    `option`: name of the option in errors.
-    Returns: at most `MOST_NUMBERS`.
-    Raises `InputError`: something else than numbers and ascending ranges, or too many
-        of them.
+    An `InputError` names the option: the text is not numbers and ascending ranges with commas
+    between, or there are more than `MOST_NUMBERS`.
     """
     numbers: list[int] = []
     for piece in text.split(","):
@@ -153,8 +138,7 @@ def parse_counts(text: str, option: str) -> list[int]:
 def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
     """Yield rows of lists of one length; lists of one number go with all rows.
 
-    Raises `InputError`: two lists of more than one number differ in length; names their
-        options.
+    An `InputError` names the options whose lists of more than one number differ in length.
     """
     lengths = {
         option: len(numbers) for option, numbers in lists.items() if len(numbers) > 1

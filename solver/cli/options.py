@@ -22,35 +22,22 @@ def _remember_verbose(ctx: typer.Context, value: bool) -> bool:
 
 
 def argument(metavar: str, text: str, **settings: Any) -> Any:
-    """Return a positional argument, for the annotation of a parameter.
-
-    `metavar`, `text`: its name and its line in the help.
-    """
+    """Return a positional argument, for the annotation of a parameter; `text` is its help."""
     return typer.Argument(metavar=metavar, help=text, **settings)
 
 
 def value(metavar: str, text: str, *names: str, **settings: Any) -> Any:
-    """Return an option with a value.
-
-    `metavar`, `text`: name of the value and line in the help.
-    `names`: names of the option; by default that of the parameter.
-    """
+    """Return an option with a value, named like the parameter unless `names` are given."""
     return typer.Option(*names, metavar=metavar, help=text, **settings)
 
 
 def flag(text: str, *names: str, **settings: Any) -> Any:
-    """Return an option without a value.
-
-    `text`: its line in the help.
-    """
+    """Return an option without a value; `text` is its line in the help."""
     return typer.Option(*names, help=text, **settings)
 
 
 def time_limit(text: str, minimum: float = 0) -> Any:
-    """Return the option `--time-limit`.
-
-    Returns: for the annotation of a parameter.
-    """
+    """Return the option `--time-limit`, for the annotation of a parameter."""
     return value("S", text, "--time-limit", "-t", min=minimum)
 
 
@@ -180,7 +167,7 @@ class SolveOptions:
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `ppsolve.optimize`.
 
-        Raises `InputError`: an unknown heuristic, none at all, or an unknown budget.
+        An `InputError` names an unknown heuristic or budget, or says that there is no heuristic.
         """
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         specs = own_specs(self.more_heuristics or ())
@@ -274,8 +261,7 @@ def own_specs(specs: Iterable[str]) -> list[str]:
 def named_number(text: str, option: str, form: str) -> tuple[str, float]:
     """Return name and number of ``NAME=NUMBER``; the name may be missing, then it is empty.
 
-    `text`, `option`, `form`: what was given, and how an error names the option and what
-        would be right.
+    An error names the option, and says by `form` what would be right.
     """
     name, _, number = text.rpartition("=")
     try:

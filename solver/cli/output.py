@@ -37,12 +37,9 @@ def check_writable(
 ) -> None:
     """Refuse an output file that could not be written in the end, before any work is done.
 
-    `output`: the file; ``-`` and None are stdout.
-    `inputs`: files that it must not replace; ``-`` is stdin.
-    `option`: name of the output in errors.
-    Raises `InputError`: the directory is missing or not writable, the path is a
-        directory or too long, the file is read-only, or it is an input under this or
-        another name.
+    ``-`` and None are stdout. The `InputError` names `option`: the directory is missing or not
+    writable, the path is a directory or too long, the file is read-only, or it is one of the inputs
+    under this or another name.
     """
     if output is None or str(output) == "-":
         return
@@ -57,11 +54,8 @@ def check_writable(
 def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> None:
     """Refuse output files that could not be written in the end, before any work is done.
 
-    `outputs`: files by option; only ``--output`` may be ``-``, and ``--chart`` must be
-        a picture.
-    `inputs`: files that they must not replace.
-    Raises `InputError`: as `check_writable`, naming the option; or two options share a
-        file.
+    Only ``--output`` may be ``-``, and ``--chart`` must be a picture. The `InputError` names the
+    option; it also says where two options share a file, or one would replace an input.
     """
     owners: dict[Path, str] = {}
     for option, path in outputs.items():
@@ -106,22 +100,14 @@ def _is_same_file(target: Path, file: str | Path) -> bool:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that is a file, before any work is done.
-
-    `option`: names it in errors.
-    Raises `InputError`: it is a file.
-    """
+    """Refuse a folder that is a file, before any work is done; the error names the option."""
     if folder.exists() and not folder.is_dir():
         message = "expected a folder, this is a file"
         raise InputError(message, source=str(folder), field=option)
 
 
 def make_folder(folder: Path, option: str) -> None:
-    """Make a folder where there is none.
-
-    `option`: names it in errors.
-    Raises `InputError`: it cannot be made.
-    """
+    """Make a folder where there is none; an `InputError` names the option if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -149,12 +135,9 @@ def print_json(data: object) -> None:
 
 
 def deliver(document: Document, output: Path | None, *, as_json: bool) -> bool:
-    """Write `document` to the output file and, as JSON, to stdout.
+    """Write a document to the output file and, if `as_json`, to stdout; say if stdout has it.
 
-    `document`: what to write; a dict is plain data.
-    `output`: the file; ``-`` is stdout, None none.
-    `as_json`: whether stdout gets the JSON too.
-    Returns: whether JSON went to stdout.
+    ``-`` is stdout, and None no file. A dict is plain data.
     """
     to_stdout = as_json or str(output) == "-"
     if output is None and not to_stdout:
@@ -168,10 +151,7 @@ def deliver(document: Document, output: Path | None, *, as_json: bool) -> bool:
 
 
 def save(path: Path, data: str | bytes) -> None:
-    """Write a file; an error is postponed until the command has reported what it has found.
-
-    `data`: its content; text is written as UTF-8.
-    """
+    """Write a file, text as UTF-8; an error waits until the command has reported what it found."""
     try:
         write_bytes(path, data.encode() if isinstance(data, str) else data)
     except InputError as error:
@@ -179,11 +159,7 @@ def save(path: Path, data: str | bytes) -> None:
 
 
 def write_chart(path: Path | None, chart: LineChart | None) -> None:
-    """Draw a chart into a file; warn if there is none.
-
-    `path`: none: nothing is wanted.
-    `chart`: none: there is nothing to draw.
-    """
+    """Draw a chart into a file, if one is asked for; warn if there is nothing to draw."""
     if path is None:
         return
     if chart is None:

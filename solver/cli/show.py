@@ -90,7 +90,7 @@ class Inputs:
 def read_inputs(files: list[Path]) -> Inputs:
     """Read one or two files, in either order: an instance is what has a ``kind``.
 
-    Raises `InputError`: a file cannot be read, or they do not belong together.
+    An `InputError` says that a file cannot be read, or that they do not belong together.
     """
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
         raise InputError("expected an instance, a result, or one of each")

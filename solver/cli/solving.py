@@ -34,12 +34,10 @@ def solve(
     label: str = "",
     **settings: Any,
 ) -> Result:
-    """Optimise an instance with progress on stderr.
+    """Optimise an instance with progress on stderr, its lines behind `label`.
 
-    `path`: file of the instance, for errors.
-    `reporting`: whether to show no progress, or every event.
-    `label`: beginning of the lines of progress.
-    `settings`: more keywords of `ppsolve.optimize`.
+    Errors name `path`, the file of the instance. `settings` are more keywords of
+    `ppsolve.optimize`.
     """
     display = progress(
         instance.name,
@@ -60,10 +58,7 @@ def solve(
 
 
 def exit_code(result: Result, fail_on_gap: float | None = None) -> ExitCode:
-    """Return the exit code of the process for a result.
-
-    `fail_on_gap`: largest gap that is no failure.
-    """
+    """Return the exit code of the process for a result; gaps up to `fail_on_gap` are no failure."""
     if result.stop_reason is StopReason.INTERRUPTED:
         return ExitCode.INTERRUPTED
     if result.status is Status.INFEASIBLE:
@@ -80,11 +75,7 @@ def simulate_entry(
 ) -> HeuristicEntry:
     """Run a heuristic; one that is not applicable gives an entry with the reason.
 
-    `name`: name of the heuristic.
-    `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by
-        default.
-    `exact`: refuse times without a common tick instead of rounding them up.
-    Returns: with the schedule, or with the reason why there is none.
+    The options are those of `ppsolve.simulate`.
     """
     arguments = {} if group_size is None else {"group_size": group_size}
     try:
@@ -106,9 +97,7 @@ def refuse_not_applicable(entry: HeuristicEntry) -> None:
 def print_order(outcome: Result | HeuristicEntry | None, source: str) -> None:
     """Print the order of a result or heuristic's entry, for other programs.
 
-    `outcome`: the result or entry, if there is one.
-    `source`: name of the file or instance in errors.
-    Raises `InputError`: there is no order; with the reason if it is known.
+    Where there is none, an `InputError` names `source` and, if it is known, the reason.
     """
     kind = None if outcome is None or outcome.kind is None else known_kind(outcome.kind)
     lines = None if kind is None or outcome is None else kind.order_lines(outcome)

@@ -133,16 +133,20 @@ def convert_trace_command(
     else:
         trace = _write_steps(trace, Path(output), allowed)
     say(*(f"warning: {warning}" for warning in _warnings(trace)))
+    _tell_unexplained(trace)
+
+
+def _warnings(trace: Trace) -> list[str]:
+    return [*trace.notes.warnings, *map(str, unusual_steps(trace))]
+
+
+def _tell_unexplained(trace: Trace) -> None:
     shares = trace.notes.unexplained
     if shares:
         text = ", ".join(
             f"{rank} {100 * share:.1f} %" for rank, share in shares.items()
         )
         say(f"note: time that no op explains: {text}")
-
-
-def _warnings(trace: Trace) -> list[str]:
-    return [*trace.notes.warnings, *map(str, unusual_steps(trace))]
 
 
 def _nanoseconds(tolerance: float | None) -> int | None:
