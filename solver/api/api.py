@@ -225,8 +225,9 @@ def simulate(
     entry = kind.simulate(resolved, instance, group_size=group_size, exact=exact)
     if entry.status is HeuristicStatus.NOT_APPLICABLE:
         raise NotApplicableError(entry.reason or "", resolved.name)
-    unit = kind.value_unit(instance)
-    return entry.model_copy(update={"kind": kind.name, "value_unit": unit})
+    return entry.model_copy(
+        update={"kind": kind.name, "value_unit": kind.value_unit(instance)}
+    )
 
 
 def check(

@@ -134,9 +134,12 @@ class EngineOptions:
             engine = DaskEngine(self.scheduler, processes=self.processes)
         elif self.scheduler is not None:
             raise InputError("expected --engine dask with it", field="--scheduler")
-        keywords = options.keywords()
         return set_up(
-            engine, keywords, self.processes, self.hard_limit, self.memory_limit
+            engine,
+            options.keywords(),
+            self.processes,
+            self.hard_limit,
+            self.memory_limit,
         )
 
 
@@ -180,8 +183,11 @@ def bench_run_command(
     with BenchFile(output) as file:
         if file.torn:
             say(f"note: {output}: the last line was not written whole; it is run again")
-        shard_items = [item for item in unique if shard.has(item)]
-        suite = Suite(shard_items, file, retry_failed=engine.retry_failed)
+        suite = Suite(
+            [item for item in unique if shard.has(item)],
+            file,
+            retry_failed=engine.retry_failed,
+        )
         _tell_others(suite, output)
         code = _run(suite, executor, limits, quiet=quiet, verbose=verbose)
         count = len(suite.records)

@@ -67,8 +67,7 @@ def curve_command(
     if chart is not None:
         check_writable(chart, file, option="--chart")
         form = chart_format(chart)
-    ranges = {Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches}
-    over, text = _one_of(ranges)
+    over, text = _one_of({Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches})
     instance = load_instance(file)
     with about_file(instance, file):
         study = curve(

@@ -144,8 +144,9 @@ def export_command(
         refuse_given(
             options.given(), f"expected a runtime; {to} shows the schedule as it is"
         )
-        files = [result, *(beside or [])]
-        _export_picture(to, files, Path(output), instance, heuristic)
+        _export_picture(
+            to, [result, *(beside or [])], Path(output), instance, heuristic
+        )
         return
 
     target = chosen(to)

@@ -181,7 +181,7 @@ _STARVING = (ImportError, RuntimeError, OSError, SystemError)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Say if a lack of memory is behind an error, as where a library could not load."""
+    """Whether a lack of memory is behind an error, as where a library could not load."""
     return any(
         isinstance(cause, MemoryError)
         or (isinstance(cause, _STARVING) and _STARVED.search(str(cause)) is not None)
@@ -190,7 +190,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _is_about_stream(error: Exception) -> bool:
-    """Say if writing to stdout failed; files of a command are known by their names."""
+    """Whether writing to stdout failed; files of a command are known by their names."""
     if isinstance(error, BrokenPipeError):
         return True
     return (

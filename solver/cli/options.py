@@ -171,9 +171,8 @@ class SolveOptions:
         """
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         specs = own_specs(self.more_heuristics or ())
-        names = split_names(self.heuristics)
         return settings | {
-            "heuristics": names,
+            "heuristics": split_names(self.heuristics),
             "more_heuristics": specs,
             "params": self._budgets(),
         }

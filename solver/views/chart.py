@@ -285,7 +285,7 @@ def kinds_of(rows: list[Row]) -> list[str]:
 
 
 def has_chunks(rows: list[Row]) -> bool:
-    """Return True if a device holds more than one stage."""
+    """Whether a device holds more than one stage."""
     bars = (bar for row in rows for bar in row.bars)
     return any(bar.shade > 0 for bar in bars if bar.kind in COMPUTE_KINDS)
 

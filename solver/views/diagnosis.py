@@ -70,14 +70,11 @@ def _sentence(diagnosis: verdict.Diagnosis) -> Text:
         text = f"The recorded order is optimal (within {100 * verdict.NEARLY:g} %: replayed "
         text += f"{_seconds(replay)} s, bound {_seconds(bound)} s)."
     else:
-        found_one = (
-            f"A better order saves {percent(1 - ordered / replay)} of the replayed"
-        )
-        text = (
-            found_one
-            if ordered < replay
-            else "No better order was found than the replayed"
-        )
+        text = "No better order was found than the replayed"
+        if ordered < replay:
+            text = (
+                f"A better order saves {percent(1 - ordered / replay)} of the replayed"
+            )
         text += f" {_seconds(replay)} s; none can save more than {percent(1 - bound / replay)}."
     if diagnosis.best is not None and diagnosis.best.saved is not None:
         text += f" Most would help: {diagnosis.best.change}, {percent(diagnosis.best.saved)}."

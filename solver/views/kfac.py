@@ -304,12 +304,12 @@ class KfacDrawing(Drawing):
         """Return the pipeline of an instance, its bubbles, and the work to hide in them."""
         kfac = cast("KfacInstance", instance)
         if is_refresh(kfac):
-            pattern, summary = (
-                pattern_of(kfac),
-                "a kfac instance, refresh around a pinned pipeline",
-            )
+            pattern = pattern_of(kfac)
             return described(
-                kfac, list(_refresh(kfac, pattern)), summary, _devices(pattern)
+                kfac,
+                list(_refresh(kfac, pattern)),
+                "a kfac instance, refresh around a pinned pipeline",
+                _devices(pattern),
             )
         assert kfac.pipeline is not None
         rows = [*pipeline_shape(kfac.pipeline), *_cycle_facts(kfac), *sizes(problem)]

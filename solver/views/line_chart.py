@@ -188,7 +188,7 @@ class LineChart:
 
 
 def has_matplotlib() -> bool:
-    """Return True if pictures can be drawn."""
+    """Whether pictures can be drawn."""
     return find_spec("matplotlib") is not None
 
 

@@ -56,8 +56,10 @@ _TYPES = {
 def collective_kind(text: str) -> str:
     """Return the type of a collective: ``all_gather_into_tensor`` is an ``all-gather``."""
     letters = re.sub("[^a-z]", "", text.lower())
-    kinds = (kind for fragment, kind in _TYPES.items() if fragment in letters)
-    return next(kinds, COLLECTIVE_KIND)
+    return next(
+        (kind for fragment, kind in _TYPES.items() if fragment in letters),
+        COLLECTIVE_KIND,
+    )
 
 
 def stream_rows(document: ScheduleDocument, instance: OverlapInstance) -> list[Row]:
@@ -232,8 +234,7 @@ def report_of_program(view: ScheduleView) -> ScheduleReport:
         cast("Schedule", view.schedule),
     )
     rows = stream_rows(view.document, instance)
-    order = getattr(view.source, "order", None)
-    program = program_of(instance, schedule, order)
+    program = program_of(instance, schedule, getattr(view.source, "order", None))
     if program is not None:
         measures = ProgramFigures.model_validate(program.figures())
         amounts = program.curves()
@@ -251,14 +252,18 @@ def report_of_program(view: ScheduleView) -> ScheduleReport:
         held_bytes = zip(map(time, live.times), map(float, live.amounts), strict=True)
         points = {"live bytes": list(held_bytes)}
     curves = [curve for curve in starmap(AmountCurve, points.items()) if curve.most]
-    window, least_peak = (
-        view.frame.window,
-        getattr(view.source, "least_peak_bytes", None),
-    )
+    least_peak = getattr(view.source, "least_peak_bytes", None)
     makespan = ("makespan", f"{figure(view.end)} {view.unit}")
     return ScheduleReport(
         view.title,
-        Chart(rows, view.end, view.unit, window, curves=curves, idle="stream is idle"),
+        Chart(
+            rows,
+            view.end,
+            view.unit,
+            view.frame.window,
+            curves=curves,
+            idle="stream is idle",
+        ),
         [makespan, *program_facts(measures, view.end, view.unit, instance, least_peak)],
         busy_table(rows, view.end, head="stream"),
     )
@@ -301,9 +306,12 @@ class OverlapDrawing(Drawing):
             cast("OverlapInstance | None", instance),
         )
         yield from reached(answer)
-        least_peak = answer.least_peak_bytes
         yield from program_facts(
-            answer, answer.makespan, answer.time_unit, program, least_peak
+            answer,
+            answer.makespan,
+            answer.time_unit,
+            program,
+            answer.least_peak_bytes,
         )
 
     def kinds_of_ops(self, instance: Instance, problem: Problem) -> list[str]:

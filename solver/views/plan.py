@@ -84,8 +84,11 @@ def plan_report(plan: Plan, *, top: int | None = None, verbose: bool = False) ->
 
     The ranked table has `top` rows, by default ten, or all if `verbose`, which adds their reasons.
     """
-    facts = FactList(_facts(plan, verbose=verbose))
-    content: list[RenderableType] = [_title(plan), facts, Text()]
+    content: list[RenderableType] = [
+        _title(plan),
+        FactList(_facts(plan, verbose=verbose)),
+        Text(),
+    ]
     fitting = [row for row in plan.table if row.lost_by not in BEYOND_MEMORY]
     listed = (
         list(plan.table)

@@ -191,8 +191,13 @@ def comparison(
         f"{len(results)} instances: {len(proven)} proven optimal, {closed} of them reached by a "
         f"heuristic; {seconds(total)}"
     )
-    content = [_instances(results, fold_names), Text(), _heuristics(results), Text()]
-    return Group(*content, Text(summary))
+    return Group(
+        _instances(results, fold_names),
+        Text(),
+        _heuristics(results),
+        Text(),
+        Text(summary),
+    )
 
 
 def _instances(results: Sequence[Result], fold_names: bool) -> RenderableType:

@@ -112,8 +112,14 @@ class Idle:
     @property
     def total(self) -> int:
         """All idle time."""
-        amounts = (self.fill, self.drain, self.transfers, self.memory, self.chosen)
-        return sum(amounts) + self.waited
+        return (
+            self.fill
+            + self.drain
+            + self.transfers
+            + self.memory
+            + self.chosen
+            + self.waited
+        )
 
     @property
     def waited(self) -> int:

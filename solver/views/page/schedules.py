@@ -238,14 +238,7 @@ def _refuse_broken(schedule: Schedule, subject: str, source: str, field: str) ->
 def _rerun(instance: Instance, name: str) -> Schedule | None:
     """Run a heuristic whose orders the result does not hold."""
     kind = kind_of(instance)
-    heuristic = next(
-        (
-            candidate
-            for candidate in kind.heuristics_of(instance)
-            if candidate.name == name
-        ),
-        None,
-    )
+    heuristic = next((h for h in kind.heuristics_of(instance) if h.name == name), None)
     if heuristic is None:
         return None
     entry = kind.simulate(heuristic, instance)
