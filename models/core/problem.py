@@ -214,7 +214,7 @@ class Problem:
     slices: int = 1
 
     def chosen(self, field: str) -> IntArray:
-        """Return what was chosen of a field, int64[0] where nothing was."""
+        """Return the choice of a field, int64[0] where there is none."""
         return self.choices.get(field, _none())
 
     @property

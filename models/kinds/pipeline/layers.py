@@ -239,7 +239,7 @@ def split_by(
 def least_of_stages(
     layers: Layers, counts: IntArray, undecided: int
 ) -> tuple[IntArray, IntArray]:
-    """Return what stages at least take: layers for their times, and for what they hold.
+    """Return the least layers of stages: for their times, and for their memory.
 
     `counts`: int64[types, S], `undecided` in stages of which nothing is known.
     Returns: twice int64[types, S]; an open stage has one layer of the fastest type, and

@@ -74,7 +74,7 @@ class OpenPart:
         heuristic: Heuristic,
         request: Request,
     ) -> Proposal:
-        """Return what a heuristic proposes, which `propose` asks for one choice."""
+        """Return the proposal of a heuristic, which `propose` asks for one choice."""
         return propose(heuristic, request)
 
     def inner(self, instance: PipelineInstance) -> InnerInstances | None:

@@ -67,7 +67,7 @@ class Decision(ABC):
         return 0
 
     def open_parts(self, choice: IntArray) -> int:
-        """Return how many branchings are left until all is decided."""
+        """Return the number of branchings until all is decided."""
         return int(np.count_nonzero(choice == UNDECIDED))
 
     @abstractmethod
@@ -429,7 +429,7 @@ def replicas_of_members(members: Members) -> IntArray:
 
 
 def decisions_of(instance: PipelineInstance, base: Problem) -> tuple[Decision, ...]:
-    """Return what a pipeline leaves open beside orders and blocks.
+    """Return the decisions of a pipeline, apart from orders and blocks.
 
     `base`: a problem of the pipeline.
     """

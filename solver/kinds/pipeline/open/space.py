@@ -102,7 +102,7 @@ class PipelineSpace:
                 yield {**self.first, decision.field: start}
 
     def open_parts(self, choices: Choices) -> int:
-        """Return how many parts of the choices are open."""
+        """Return the number of branchings until all is decided."""
         return sum(each.open_parts(choices[each.field]) for each in self.decisions)
 
     def branches(self, choices: Choices) -> list[dict[str, IntArray]]:
