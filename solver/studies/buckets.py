@@ -64,10 +64,10 @@ def _latencies(
     _refuse_unknown(by_name, {ALL_COLLECTIVES, *chain.from_iterable(names.values())})
     latencies: dict[int, Decimal] = {}
     shortest = dict.fromkeys(by_name, Decimal("inf" if names else 0))
-    for comm, own in names.items():
-        name = next((name for name in own if name in by_name), None)
+    for comm, labels in names.items():
+        name = next((name for name in labels if name in by_name), None)
         if name is None:
-            text = f'expected a latency of "{own[0]}", or one of all collectives'
+            text = f'expected a latency of "{labels[0]}", or one of all collectives'
             raise InputError(text, field="latency")
         shortest[name] = min(shortest[name], instance.nodes[comm].duration)
         latencies[comm] = Decimal(repr(float(by_name[name])))
@@ -76,12 +76,12 @@ def _latencies(
     return latencies
 
 
-def _refuse_unknown(names: Iterable[str], known: set[str]) -> None:
+def _refuse_unknown(names: Iterable[str], allowed: set[str]) -> None:
     for name in names:
-        if name not in known:
+        if name not in allowed:
             text = f'no collective has the group or type "{name[:60]}"'
             raise InputError(
-                text + did_you_mean(name[:60], sorted(known)), field="latency"
+                text + did_you_mean(name[:60], sorted(allowed)), field="latency"
             )
 
 
@@ -95,8 +95,8 @@ def _names_of(instance: OverlapInstance, comm: int) -> tuple[str, ...]:
 
 def _refuse_long(name: str, latency: float, shortest: Decimal) -> None:
     if not (isfinite(latency) and 0 <= Decimal(repr(float(latency))) <= shortest):
-        of = "" if name == ALL_COLLECTIVES else f' of "{name}"'
-        text = f"expected 0 to {shortest}, the time of the shortest collective{of}, "
+        scope = "" if name == ALL_COLLECTIVES else f' of "{name}"'
+        text = f"expected 0 to {shortest}, the time of the shortest collective{scope}, "
         raise InputError(f"{text}got {latency:g}", field="latency")
 
 
@@ -117,9 +117,9 @@ def fixed(instance: OverlapInstance, size: int) -> Partition:
     for comm in _comms(instance):
         runs[_type_of(instance, comm)].append(comm)
     buckets = [
-        tuple(run[at : at + size])
+        tuple(run[start : start + size])
         for run in runs.values()
-        for at in range(0, len(run), size)
+        for start in range(0, len(run), size)
     ]
     return tuple(sorted(buckets))
 
@@ -136,28 +136,30 @@ def merged(
     data = instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     nodes: list[dict[str, Any]] = data["nodes"]
     stands = list(range(len(nodes)))
-    for first, *others in partition:
-        for other in others:
-            stands[other] = first
-            stands[instance.wait_of[other]] = instance.wait_of[first]
-            one, more = nodes[first], nodes[other]
-            both = Decimal(repr(one["duration"])) + Decimal(repr(more["duration"]))
-            one["duration"] = float(both - latencies[other])
-            one["bytes"] = one.get("bytes", 0) + more.get("bytes", 0)
+    for first, *members in partition:
+        for member in members:
+            stands[member] = first
+            stands[instance.wait_of[member]] = instance.wait_of[first]
+            head, joined = nodes[first], nodes[member]
+            duration = Decimal(repr(head["duration"])) + Decimal(
+                repr(joined["duration"])
+            )
+            head["duration"] = float(duration - latencies[member])
+            head["bytes"] = head.get("bytes", 0) + joined.get("bytes", 0)
     name = {
-        node["name"]: nodes[stands[place]]["name"] for place, node in enumerate(nodes)
+        node["name"]: nodes[stands[index]]["name"] for index, node in enumerate(nodes)
     }
-    found: dict[int, dict[str, Any]] = {}
-    for place, node in enumerate(nodes):
-        kept = found.setdefault(
-            stands[place], nodes[stands[place]] | {"deps": [], "after": []}
+    entries: dict[int, dict[str, Any]] = {}
+    for index, node in enumerate(nodes):
+        kept = entries.setdefault(
+            stands[index], nodes[stands[index]] | {"deps": [], "after": []}
         )
         for field in ("deps", "after"):
             new = [
                 name[dep] for dep in node.get(field, ()) if name[dep] != kept["name"]
             ]
             kept[field] = list(dict.fromkeys([*kept[field], *new]))
-    order = _in_order([found[place] for place in sorted(found)])
+    order = _in_order([entries[index] for index in sorted(entries)])
     if order is None:
         return None
     for buffer in data.get("buffers", ()):
@@ -171,21 +173,23 @@ def merged(
 
 def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     # Of what may come next the earliest goes first: frozen collectives keep their order.
-    place = {node["name"]: index for index, node in enumerate(nodes)}
-    before = [[place[dep] for dep in (*node["deps"], *node["after"])] for node in nodes]
+    position = {node["name"]: index for index, node in enumerate(nodes)}
+    before = [
+        [position[dep] for dep in (*node["deps"], *node["after"])] for node in nodes
+    ]
     sorter = TopologicalSorter(dict(enumerate(before)))
     try:
         sorter.prepare()
     except CycleError:
         return None
     order: list[int] = []
-    ready = list(sorter.get_ready())
-    heapify(ready)
-    while ready:
-        order.append(heappop(ready))
+    queue = list(sorter.get_ready())
+    heapify(queue)
+    while queue:
+        order.append(heappop(queue))
         sorter.done(order[-1])
         for index in sorter.get_ready():
-            heappush(ready, index)
+            heappush(queue, index)
     return [nodes[index] for index in order]
 
 
@@ -203,9 +207,9 @@ class _BucketSearch:
         self.known: dict[Partition, tuple[BucketRow, float]] = {}
 
     def run(self, latency: float | dict[str, float]) -> BucketAdvice:
-        most = max(len(_comms(self.instance)), 1)
-        sizes = [size for size in SIZES if size < most] + [most]
-        named = {most: "all in one", 1: "as it is"}
+        largest = max(len(_comms(self.instance)), 1)
+        sizes = [size for size in SIZES if size < largest] + [largest]
+        named = {largest: "all in one", 1: "as it is"}
         names: dict[Partition, str] = {}
         for size in sizes:
             names.setdefault(
@@ -213,7 +217,7 @@ class _BucketSearch:
             )
         for partition in names:
             self._rate(partition)
-        best = min(self.known, key=lambda each: self.known[each][1])
+        best = min(self.known, key=lambda partition: self.known[partition][1])
         best = self._improved(best)
         limit = max(0.0, self.clock.left / 2)
         bound = optimize(self._without_latency(), time_limit=limit).bound or 0
@@ -244,8 +248,8 @@ class _BucketSearch:
         """
         nodes = list(self.instance.nodes)
         for comm, latency in self.latencies.items():
-            rest = nodes[comm].duration - latency
-            nodes[comm] = nodes[comm].model_copy(update={"duration": rest})
+            duration = nodes[comm].duration - latency
+            nodes[comm] = nodes[comm].model_copy(update={"duration": duration})
         types = {_type_of(self.instance, comm) for comm in _comms(self.instance)}
         order = self.instance.collective_order
         order = order if len(types) == len(self.instance.groups) else "free"
@@ -280,13 +284,15 @@ class _BucketSearch:
 
     def _better(self, best: Partition, share: Clock) -> Partition | None:
         """Return the first partition near the best one that is better, in a random order."""
-        tried = [each for each in self._near(best) if each not in self.known]
-        places: list[int] = self.rng.permutation(len(tried)).tolist()
-        for place in places:
+        tried = [
+            partition for partition in self._near(best) if partition not in self.known
+        ]
+        order: list[int] = self.rng.permutation(len(tried)).tolist()
+        for index in order:
             if share.is_over:
                 return None
-            if self._rate(tried[place]) < self.known[best][1]:
-                return tried[place]
+            if self._rate(tried[index]) < self.known[best][1]:
+                return tried[index]
         return None
 
     def _near(self, partition: Partition) -> Iterator[Partition]:
@@ -295,8 +301,8 @@ class _BucketSearch:
         for bucket in partition:
             runs[_type_of(self.instance, bucket[0])].append(bucket)
         for run in runs.values():
-            for one, other in pairwise(run):
-                yield _replaced(partition, (one, other), (one + other,))
+            for first, second in pairwise(run):
+                yield _replaced(partition, (first, second), (first + second,))
             for bucket in run:
                 for cut in range(1, len(bucket)):
                     yield _replaced(partition, (bucket,), (bucket[:cut], bucket[cut:]))
@@ -305,4 +311,4 @@ class _BucketSearch:
 def _replaced(
     partition: Partition, old: Sequence[tuple[int, ...]], new: Sequence[tuple[int, ...]]
 ) -> Partition:
-    return tuple(sorted([*(each for each in partition if each not in old), *new]))
+    return tuple(sorted([*(bucket for bucket in partition if bucket not in old), *new]))

@@ -113,10 +113,10 @@ class CaseSearch:
         `order`: all cases, in the order of their first visits.
         """
         for index in order:
-            left = sum(
+            unvisited = sum(
                 not state.is_closed and not state.visits for state in self.states
             )
-            self._visit(index, self._clock.left / max(1, left))
+            self._visit(index, self._clock.left / max(1, unvisited))
         while (widest := self._widest()) is not None and not self._is_over():
             open_cases = sum(not state.is_closed for state in self.states)
             self._visit(widest, GROWTH * self._clock.left / open_cases)
@@ -165,20 +165,22 @@ class CaseSearch:
 
     def _spread(self) -> None:
         """Let values hold for more freedom and bounds for less."""
-        pairs = [(self.states[less], self.states[more]) for less, more in self._pairs]
-        for less, more in pairs:
-            if less.value is not None and (
-                more.value is None or less.value < more.value
+        pairs = [
+            (self.states[narrow], self.states[wide]) for narrow, wide in self._pairs
+        ]
+        for narrow, wide in pairs:
+            if narrow.value is not None and (
+                wide.value is None or narrow.value < wide.value
             ):
-                more.value, more.best_by = less.value, less.best_by
-                more.result = _claimed(less.result, more.instance)
-        for less, more in reversed(pairs):
-            if more.is_infeasible:
-                less.is_infeasible, less.reason = True, more.reason
-            elif more.bound is not None and (
-                less.bound is None or more.bound > less.bound
+                wide.value, wide.best_by = narrow.value, narrow.best_by
+                wide.result = _claimed(narrow.result, wide.instance)
+        for narrow, wide in reversed(pairs):
+            if wide.is_infeasible:
+                narrow.is_infeasible, narrow.reason = True, wide.reason
+            elif wide.bound is not None and (
+                narrow.bound is None or wide.bound > narrow.bound
             ):
-                less.bound = more.bound
+                narrow.bound = wide.bound
 
 
 NARROWER: dict[Any, tuple[str, ...]] = {
@@ -203,7 +205,7 @@ class _MemoryOptions:
     def of(cls, instance: PipelineInstance) -> Self:
         memory = instance.memory
         assert memory is not None
-        capacity, given = memory.capacity, memory.recompute or memory.offload
+        capacity, options = memory.capacity, memory.recompute or memory.offload
         bare = {"capacity": Decimal(0), "recompute": None, "offload": None}
         alike = {"decide": "all"}
         return cls(
@@ -214,7 +216,7 @@ class _MemoryOptions:
                 memory.recompute and memory.recompute.model_copy(update=alike),
                 memory.offload and memory.offload.model_copy(update=alike),
             ),
-            "none" if given is None else given.decide,
+            "none" if options is None else options.decide,
             capacity
             if isinstance(capacity, tuple)
             else (capacity,) * instance.num_devices,
@@ -224,15 +226,15 @@ class _MemoryOptions:
     def freedom(self) -> tuple[int, Decimal]:
         return len(NARROWER.get(self.decide, ())), sum(self.capacities, Decimal(0))
 
-    def is_within(self, other: _MemoryOptions) -> bool:
+    def is_within(self, wider: _MemoryOptions) -> bool:
         is_less = all(
-            a <= b for a, b in zip(self.capacities, other.capacities, strict=True)
+            a <= b for a, b in zip(self.capacities, wider.capacities, strict=True)
         )
-        is_narrower = self.decide in (other.decide, *NARROWER.get(other.decide, ()))
+        is_narrower = self.decide in (wider.decide, *NARROWER.get(wider.decide, ()))
         return (
             is_less
             and is_narrower
-            and (self.decide == "none" or self.modes == other.modes)
+            and (self.decide == "none" or self.modes == wider.modes)
         )
 
 
@@ -242,19 +244,21 @@ def freer_pairs(instances: Sequence[PipelineInstance]) -> Iterator[tuple[int, in
     They differ in capacity, or in who decides about memory modes. The least free come first, and
     pairs that others imply are left out.
     """
-    known = {
-        i: _MemoryOptions.of(each) for i, each in enumerate(instances) if each.memory
+    by_index = {
+        i: _MemoryOptions.of(instance)
+        for i, instance in enumerate(instances)
+        if instance.memory
     }
     # The last one of less memory stands for all before it.
     seen: dict[Any, dict[Any, int]] = defaultdict(dict)
-    for more in sorted(known, key=lambda index: known[index].freedom):
-        options = known[more]
+    for wide in sorted(by_index, key=lambda index: by_index[index].freedom):
+        options = by_index[wide]
         alike = seen[options.rest, options.decide, options.modes]
         level = seen[options.rest, options.capacities]
-        for less in (*alike.values(), *level.values()):
-            if known[less].is_within(options):
-                yield less, more
-        alike[0] = level[options.decide, options.modes] = more
+        for narrow in (*alike.values(), *level.values()):
+            if by_index[narrow].is_within(options):
+                yield narrow, wide
+        alike[0] = level[options.decide, options.modes] = wide
 
 
 def _claimed(result: Result | None, instance: PipelineInstance) -> Result | None:

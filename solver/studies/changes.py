@@ -74,43 +74,43 @@ def values_of(text: str) -> list[Decimal | PerDevice]:
     Raises `InputError`: says what would be right.
     """
     if ":" not in text:
-        return [parse_amount(part) for part in text.split(",")]
-    parts = [parse_amount(part) for part in text.split(":")]
-    if len(parts) not in {2, 3} or len({type(part) for part in parts}) > 1:
+        return [parse_amount(entry) for entry in text.split(",")]
+    entries = [parse_amount(entry) for entry in text.split(":")]
+    if len(entries) not in {2, 3} or len({type(entry) for entry in entries}) > 1:
         raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}")
-    is_multiple = isinstance(parts[0], PerDevice)
-    first, last, *rest = (p.factor if isinstance(p, PerDevice) else p for p in parts)
-    step = rest[0] if rest else Decimal(1)
+    is_multiple = isinstance(entries[0], PerDevice)
+    first, last, *steps = (p.factor if isinstance(p, PerDevice) else p for p in entries)
+    step = steps[0] if steps else Decimal(1)
     if step <= 0 or last < first:
         raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}")
     count = int((last - first) / step) + 1
     if count > 1000:
         raise InputError(f"expected at most 1000 points, got {count}")
-    values = [first + place * step for place in range(count)]
+    values = [first + index * step for index in range(count)]
     return [PerDevice(value) if is_multiple else value for value in values]
 
 
 def _listed(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    return lambda text: [read(part.strip()) for part in text.split(",")]
+    return lambda text: [read(word.strip()) for word in text.split(",")]
 
 
 def _decision(word: str) -> str:
-    known = ("none", *DECISIONS)
-    if word not in known:
-        raise InputError(f'expected one of {", ".join(known)}, got "{word[:40]}"')
+    words = ("none", *DECISIONS)
+    if word not in words:
+        raise InputError(f'expected one of {", ".join(words)}, got "{word[:40]}"')
     return word
 
 
 def _factor(word: str, *, of_device: bool = False) -> TimeFactor:
-    found = re.fullmatch(r"(\d{0,9})x(.+)", word)
-    if found is None or bool(found[1]) is not of_device:
-        wanted = (
+    match = re.fullmatch(r"(\d{0,9})x(.+)", word)
+    if match is None or bool(match[1]) is not of_device:
+        expected = (
             "a device and a factor such as 2x1.5"
             if of_device
             else "a factor such as x0.5"
         )
-        raise InputError(f'expected {wanted}, got "{word[:40]}"')
-    return TimeFactor(parse_number(found[2]), int(found[1]) if of_device else None)
+        raise InputError(f'expected {expected}, got "{word[:40]}"')
+    return TimeFactor(parse_number(match[2]), int(match[1]) if of_device else None)
 
 
 _slow_device = partial(_factor, of_device=True)
@@ -147,9 +147,9 @@ def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
         raise InputError(f"expected memory modes; add {example} to it", field="memory")
     memory = dict(data["memory"])
     for name in ("recompute", "offload"):
-        given = memory.pop(name, None)
-        if given is not None and decide != "none":
-            memory[name] = given | {"decide": decide}
+        options = memory.pop(name, None)
+        if options is not None and decide != "none":
+            memory[name] = options | {"decide": decide}
     return parsed_pipeline(data | {"memory": memory})
 
 
@@ -159,30 +159,30 @@ COMM = ("latency", "bytes", "allreduce", "alltoall", "reduce_scatter", "all_gath
 
 def _with_comm(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstance:
     data = instance_data(instance)
-    given: dict[str, Any] = {
+    entries: dict[str, Any] = {
         name: data[name] for name in ("p2p", "allreduce", "collectives") if name in data
     }
-    if _scaled_comm(given, Decimal(2)) == given:
+    if _scaled_comm(entries, Decimal(2)) == entries:
         raise InputError(
             "expected transfers or collectives that take time; give p2p.latency"
         )
-    return parsed_pipeline(data | _scaled_comm(given, factor.times))
+    return parsed_pipeline(data | _scaled_comm(entries, factor.times))
 
 
 def _scaled_comm(entry: dict[str, Any], factor: Decimal) -> dict[str, Any]:
     inner = {
-        n: _scaled_comm(each, factor)
-        for n, each in entry.items()
-        if isinstance(each, dict)
+        n: _scaled_comm(child, factor)
+        for n, child in entry.items()
+        if isinstance(child, dict)
     }
     return entry | inner | {n: _scaled(entry[n], factor) for n in COMM if n in entry}
 
 
 def _scaled(entry: Any, factor: Decimal) -> Any:
     if isinstance(entry, dict):
-        return {name: _scaled(each, factor) for name, each in entry.items()}
+        return {name: _scaled(child, factor) for name, child in entry.items()}
     if isinstance(entry, list):
-        return [_scaled(each, factor) for each in entry]
+        return [_scaled(child, factor) for child in entry]
     return as_json_number(Decimal(str(entry)) * factor)
 
 
@@ -199,7 +199,7 @@ def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineI
     def slowed(entry: Any) -> list[Any]:
         entries = entry if isinstance(entry, list) else [entry] * len(factors)
         return [
-            _scaled(each, factor) for each, factor in zip(entries, factors, strict=True)
+            _scaled(time, factor) for time, factor in zip(entries, factors, strict=True)
         ]
 
     data = instance_data(instance)
@@ -242,7 +242,7 @@ def _with_slices(instance: PipelineInstance, value: str) -> PipelineInstance:
 
 def _cut(entry: Any, share: Decimal) -> Any:
     if isinstance(entry, list):
-        return [_cut(each, share) for each in entry]
+        return [_cut(child, share) for child in entry]
     return entry if isinstance(entry, dict) else _scaled(entry, share)
 
 
@@ -280,15 +280,15 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     if name not in AXES:
         raise InputError(f'unknown change "{name[:40]}"' + did_you_mean(name, AXES))
     axis = AXES[name]
-    given = (
+    listed = (
         values
         if isinstance(values, Iterable) and not isinstance(values, str)
         else [values]
     )
     with errors_about(f"--{name}"):
         texts = [
-            _in_unit(str(each), unit) if name == "capacity" else str(each)
-            for each in given
+            _in_unit(str(value), unit) if name == "capacity" else str(value)
+            for value in listed
         ]
         read = {_text(value): value for text in texts for value in axis.read(text)}
         if not read:
@@ -300,7 +300,7 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
 
 
 def _in_unit(text: str, unit: str) -> str:
-    return re.sub("[^,:]+", lambda part: str(amount_in(part[0], unit)), text)
+    return re.sub("[^,:]+", lambda match: str(amount_in(match[0], unit)), text)
 
 
 def _applied(

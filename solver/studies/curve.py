@@ -31,7 +31,7 @@ from ppsolve.solver.studies.plan.placements import NamedPlacement, pipeline_of
 
 
 @dataclass(frozen=True)
-class Place:
+class CurveCase:
     """A point before it is solved: the varied amount, a capacity's multiple of p, the instance."""
 
     at: Figure
@@ -39,25 +39,25 @@ class Place:
     instance: PipelineInstance
 
 
-def _place_of(change: PipelineChange, instance: PipelineInstance) -> Place:
-    made = change(instance)
+def _case_of(change: PipelineChange, instance: PipelineInstance) -> CurveCase:
+    changed = change(instance)
     if change.axis == Over.MICROBATCHES:
-        return Place(made.num_microbatches, None, made)
-    assert made.memory is not None
-    assert isinstance(made.memory.capacity, Decimal)
+        return CurveCase(changed.num_microbatches, None, changed)
+    assert changed.memory is not None
+    assert isinstance(changed.memory.capacity, Decimal)
     factor = change.value.removesuffix("p")
     multiple = None if factor == change.value else as_json_number(Decimal(factor))
-    return Place(as_json_number(made.memory.capacity), multiple, made)
+    return CurveCase(as_json_number(changed.memory.capacity), multiple, changed)
 
 
-def _places_of(
+def _cases_of(
     instance: PipelineInstance, changes: Sequence[PipelineChange]
-) -> list[Place]:
+) -> list[CurveCase]:
     """Return the points of a curve, ascending, equal values once."""
-    places = sorted(
-        (_place_of(change, instance) for change in changes), key=lambda each: each.at
+    cases = sorted(
+        (_case_of(change, instance) for change in changes), key=lambda case: case.at
     )
-    return list({place.at: place for place in places}.values())
+    return list({case.at: case for case in cases}.values())
 
 
 def ends_first(count: int) -> list[int]:
@@ -112,21 +112,21 @@ def curve(
     """
     varied, pipeline = _over(over), pipeline_of(instance)
     changes = changes_of(varied, values, pipeline.unit_of_memory)
-    places, count = _places_of(pipeline, changes), 0
-    order = ends_first(len(places))
+    cases, count = _cases_of(pipeline, changes), 0
+    order = ends_first(len(cases))
     if (
         varied is Over.CAPACITY
         and pipeline.memory is not None
         and pipeline.memory.has_modes
     ):
-        count = len(places)
-        places += _places_of(with_decision(pipeline, "none"), changes)
+        count = len(cases)
+        cases += _cases_of(with_decision(pipeline, "none"), changes)
         order += [count + index for index in order]
 
     def told() -> Curve:
         points = [
-            CurvePoint(at=place.at, multiple=place.multiple, **state.figures())
-            for place, state in zip(places, search.states, strict=True)
+            CurvePoint(at=case.at, multiple=case.multiple, **state.figures())
+            for case, state in zip(cases, search.states, strict=True)
         ]
         return Curve(
             instance=instance.name,
@@ -139,7 +139,7 @@ def curve(
             kept=tuple(points[count:]) if count else None,
         )
 
-    instances = [place.instance for place in places]
+    instances = [case.instance for case in cases]
     search = CaseSearch(instances, time_limit, options, lambda: on_point(told()))
     search.run(order)
     return told()
@@ -164,7 +164,7 @@ def what_if(
     changes: Mapping[str, Any],
     *,
     time_limit: float = TIME_LIMIT,
-    on_row: Callable[[WhatIf], None] = lambda found: None,
+    on_row: Callable[[WhatIf], None] = lambda answer: None,
     **options: Any,
 ) -> WhatIf:
     """Find how far changes of a pipeline shorten its step, one at a time and all together.
@@ -195,23 +195,27 @@ def what_if(
         Not a pipeline, no change, an unknown one, or one that the pipeline cannot take.
     """
     pipeline = pipeline_of(instance)
-    wanted = _combinations(changes, pipeline.unit_of_memory)
-    made = [
-        reduce(lambda given, change: change(given), each, pipeline) for each in wanted
+    combinations = _combinations(changes, pipeline.unit_of_memory)
+    variants = [
+        reduce(lambda variant, change: change(variant), combination, pipeline)
+        for combination in combinations
     ]
-    marks = [fingerprint(each) for each in made]
-    different = dict(zip(marks, made, strict=True))
+    marks = [fingerprint(variant) for variant in variants]
+    different = dict(zip(marks, variants, strict=True))
 
     def told() -> WhatIf:
-        known = dict(zip(different, search.states, strict=True))
-        rows = zip(wanted, (known[mark] for mark in marks), strict=True)
+        states = dict(zip(different, search.states, strict=True))
+        rows = zip(combinations, (states[mark] for mark in marks), strict=True)
         return WhatIf(
             instance=instance.name,
             objective=str(pipeline.objective),
             time_unit=instance.time_unit,
             wall_seconds=search.wall_seconds,
             interrupted=search.interrupted,
-            rows=tuple(_row(each, state, known[marks[0]]) for each, state in rows),
+            rows=tuple(
+                _row(combination, state, states[marks[0]])
+                for combination, state in rows
+            ),
         )
 
     search = CaseSearch(
@@ -224,8 +228,8 @@ def what_if(
 def _combinations(
     changes: Mapping[str, Any], unit: str
 ) -> list[tuple[PipelineChange, ...]]:
-    places = {name: place for place, name in enumerate(AXES)}
-    names = sorted(changes, key=lambda name: places.get(name, len(places)))
+    positions = {name: position for position, name in enumerate(AXES)}
+    names = sorted(changes, key=lambda name: positions.get(name, len(positions)))
     groups = [changes_of(name, changes[name], unit) for name in names]
     if not groups:
         raise InputError(f"expected a change: --{', --'.join(AXES)}")
@@ -235,19 +239,19 @@ def _combinations(
         raise InputError(
             f"expected changes that make at most {MOST_ROWS} rows, got {count}"
         )
-    alone = ((change,) for change in chain.from_iterable(groups))
-    return [(), *alone, *(product(*groups) if together else ())]
+    singles = ((change,) for change in chain.from_iterable(groups))
+    return [(), *singles, *(product(*groups) if together else ())]
 
 
 def _row(
     changes: Sequence[PipelineChange], state: CaseState, base: CaseState
 ) -> WhatIfRow:
     figures = state.figures()
-    taken, usual = figures["microbatch_time"], base.figures()["microbatch_time"]
+    time, usual = figures["microbatch_time"], base.figures()["microbatch_time"]
     return WhatIfRow(
         changes={change.axis: change.value for change in changes},
         microbatches=state.instance.num_microbatches,
-        gain=round(1 - taken / usual, 12) if usual and taken is not None else None,
+        gain=round(1 - time / usual, 12) if usual and time is not None else None,
         **figures,
     )
 
@@ -265,9 +269,10 @@ def placements_of(
     """
     pipeline, changes = pipeline_of(instance), changes_of("placements", layouts)
     names = [f"{instance.name} {change.value}" for change in changes]
-    made = [change(pipeline) for change in changes]
+    variants = [change(pipeline) for change in changes]
     return [
-        p.model_copy(update={"name": name}) for p, name in zip(made, names, strict=True)
+        p.model_copy(update={"name": name})
+        for p, name in zip(variants, names, strict=True)
     ]
 
 
@@ -301,10 +306,11 @@ def optimize_placements(
     InputError
         As `placements_of` and `ppsolve.optimize` do.
     """
-    made = placements_of(instance, placements)
-    share = None if time_limit is None else time_limit / len(made)
+    variants = placements_of(instance, placements)
+    share = None if time_limit is None else time_limit / len(variants)
     return sorted(
-        (optimize(each, time_limit=share, **options) for each in made), key=rank_of
+        (optimize(variant, time_limit=share, **options) for variant in variants),
+        key=rank_of,
     )
 
 

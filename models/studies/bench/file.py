@@ -153,9 +153,9 @@ def _without_decimals(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):
-        return {key: _without_decimals(one) for key, one in value.items()}
+        return {key: _without_decimals(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_decimals(one) for one in value]
+        return [_without_decimals(child) for child in value]
     return value
 
 
@@ -184,12 +184,14 @@ def read_records(path: str | Path) -> Records:
 
 def _refuse_others(data: bytes, source: str) -> None:
     """Refuse a file that is known to be something else, as a whole."""
-    found = describe_text(data[:BEGINNING].decode("latin-1"), BYTES | TEXTS)
-    if found is None:
+    description = describe_text(data[:BEGINNING].decode("latin-1"), BYTES | TEXTS)
+    if description is None:
         with suppress(InputError, UnicodeDecodeError):
-            found = describe_document(parse_json(data.decode(), source))
-    if found and "`ppsolve bench report FILE" not in found:
-        raise InputError(f"expected results of a benchmark, {found}", source=source)
+            description = describe_document(parse_json(data.decode(), source))
+    if description and "`ppsolve bench report FILE" not in description:
+        raise InputError(
+            f"expected results of a benchmark, {description}", source=source
+        )
 
 
 def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
@@ -227,14 +229,16 @@ class BenchFile:
         self.path = destination(path)
         self._handle = _locked(self.path)
         try:
-            found = read_records(self.path)
-            if found.torn:
-                os.ftruncate(self._handle, os.fstat(self._handle).st_size - found.torn)
+            contents = read_records(self.path)
+            if contents.torn:
+                os.ftruncate(
+                    self._handle, os.fstat(self._handle).st_size - contents.torn
+                )
         except BaseException:
             self.close()
             raise
-        self.records = list(found.records)
-        self.torn = found.torn
+        self.records = list(contents.records)
+        self.torn = contents.torn
 
     def keep(self, records: Iterable[BenchRecord]) -> None:
         """Replace the file by one with these records, under the same lock."""
@@ -318,25 +322,26 @@ def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
     """
     kept: dict[str, tuple[str, BenchRecord]] = {}
     differences = []
-    for name, found in files.items():
-        for record in found.records:
+    for name, contents in files.items():
+        for record in contents.records:
             before = kept.setdefault(record.key, (name, record))
             if before[1].answer() != record.answer():
-                chosen, other = before, (name, record)
+                preferred, dropped = before, (name, record)
                 if before[1].failure is not None and record.failure is None:
-                    chosen, other = other, chosen
-                kept[record.key] = chosen
-                differences.append(_difference(chosen, other))
+                    preferred, dropped = dropped, preferred
+                kept[record.key] = preferred
+                differences.append(_difference(preferred, dropped))
     return [record for _, record in kept.values()], differences
 
 
-def _difference(kept: tuple[str, BenchRecord], other: tuple[str, BenchRecord]) -> str:
-    (kept_name, kept_record), (name, record) = kept, other
-    parts = [
+def _difference(kept: tuple[str, BenchRecord], dropped: tuple[str, BenchRecord]) -> str:
+    (kept_name, kept_record), (name, record) = kept, dropped
+    differences = [
         f"{field} {mine} ({kept_name}) and {theirs} ({name})"
         for (field, mine), theirs in zip(
             kept_record.answer().items(), record.answer().values(), strict=True
         )
         if mine != theirs
     ]
-    return f"{record.instance} ({record.key}) differs: {', '.join(parts)}; {kept_name} is kept"
+    text = ", ".join(differences)
+    return f"{record.instance} ({record.key}) differs: {text}; {kept_name} is kept"

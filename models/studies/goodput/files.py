@@ -100,25 +100,25 @@ def _cell(text: str, field: str, line: int) -> float:
     try:
         return float(text)
     except ValueError:
-        shown = describe(text) if text else "nothing"
+        description = describe(text) if text else "nothing"
         raise InputError(
-            f"line {line}: expected a number, got {shown}", field=field
+            f"line {line}: expected a number, got {description}", field=field
         ) from None
 
 
-def _check_names(names: Iterable[str], field: str, what: str) -> None:
+def _check_names(names: Iterable[str], field: str, noun: str) -> None:
     """Refuse unknown, repeated and missing names of columns."""
-    given = list(names)
-    for name in given:
+    columns = list(names)
+    for name in columns:
         if name not in COLUMNS:
             hint = did_you_mean(name, COLUMNS)
-            raise InputError(f'unknown {what} "{name[:60]}"{hint}', field=field)
-        if given.count(name) > 1:
-            raise InputError(f'the {what} "{name}" is there twice', field=field)
-    missing = [name for name in COLUMNS if name not in given]
+            raise InputError(f'unknown {noun} "{name[:60]}"{hint}', field=field)
+        if columns.count(name) > 1:
+            raise InputError(f'the {noun} "{name}" is there twice', field=field)
+    missing = [name for name in COLUMNS if name not in columns]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise InputError(f"missing {what}{plural}: {', '.join(missing)}", field=field)
+        raise InputError(f"missing {noun}{plural}: {', '.join(missing)}", field=field)
 
 
 def _refuse_none(rows: Sequence[Any]) -> None:

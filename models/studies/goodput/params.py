@@ -155,11 +155,11 @@ class PerfParams:
         return self.alpha_c + self.beta_c * atomic
 
     def _network(self, nodes: IntArray, replicas: IntArray) -> Floats:
-        alone = np.where(replicas > 1, self.alpha_r, LEAST_TIME)
-        alone_each = np.where(replicas > 1, self.beta_r, LEAST_TIME)
-        first = np.where(nodes > 1, self.alpha_n, alone)
-        each = np.where(nodes > 1, self.beta_n, alone_each)
-        return first + each * further_replicas(replicas)
+        local_base = np.where(replicas > 1, self.alpha_r, LEAST_TIME)
+        local_slope = np.where(replicas > 1, self.beta_r, LEAST_TIME)
+        base = np.where(nodes > 1, self.alpha_n, local_base)
+        slope = np.where(nodes > 1, self.beta_n, local_slope)
+        return base + slope * further_replicas(replicas)
 
     def _optim(self, nodes: IntArray, replicas: IntArray, atomic: Floats) -> Floats:
         return gamma_norm(
@@ -276,13 +276,13 @@ class Observations:
     def __post_init__(self) -> None:
         """Check the columns, and keep them as arrays."""
         for field in fields(self):
-            whole = field.name.startswith("num")
+            is_count = field.name.startswith("num")
             values = as_array(
                 field.name,
                 getattr(self, field.name),
-                above=None if whole else 0,
-                least=float(whole),
-                whole=whole,
+                above=None if is_count else 0,
+                least=float(is_count),
+                whole=is_count,
             )
             if values.ndim != 1:
                 raise InputError("expected a list of numbers", field=field.name)

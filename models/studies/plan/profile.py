@@ -52,11 +52,11 @@ def _by_size(value: Any) -> Any:
     return Affine(per_sample=_number(value, ()))
 
 
-def _number(value: Any, at: tuple[int, ...]) -> Decimal:
+def _number(value: Any, path: tuple[int, ...]) -> Decimal:
     try:
         return as_decimal(value)
     except ValueError as error:
-        raise error_at(at, str(error)) from None
+        raise error_at(path, str(error)) from None
 
 
 # The tags have a dash, which keeps them out of the field paths of errors.
@@ -123,8 +123,10 @@ class LayerProfile(HasBackward):
         """Return every amount that depends on the micro-batch size, by field."""
         fields = ("forward", "backward", "backward_input", "backward_weight")
         sizes = ("activation_bytes", "output_bytes")
-        given = {field: getattr(self, field) for field in (*fields, *sizes)}
-        return {field: amount for field, amount in given.items() if amount is not None}
+        amounts = {field: getattr(self, field) for field in (*fields, *sizes)}
+        return {
+            field: amount for field, amount in amounts.items() if amount is not None
+        }
 
 
 class ModelProfile(StrictModel):
@@ -222,10 +224,12 @@ class ModelProfile(StrictModel):
 
     def backward(self, size: int) -> list[Fraction]:
         """Return the time of a fused backward of every layer."""
-        parts = ("backward", "backward_input", "backward_weight")
+        fields = ("backward", "backward_input", "backward_weight")
         return [
-            sum(of)
-            for of in zip(*(self.amounts(part, size) for part in parts), strict=True)
+            sum(amounts)
+            for amounts in zip(
+                *(self.amounts(field, size) for field in fields), strict=True
+            )
         ]
 
     def _amount(self, layer: LayerProfile, field: str, size: int) -> Fraction:

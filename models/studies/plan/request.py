@@ -310,43 +310,43 @@ class PlanRequest(WithUnits):
     def _check_profiles(self) -> None:
         per_node, seen = self.cluster.devices_per_node, set[tuple[int, str]]()
         for index, profile in enumerate(self.profiles):
-            where = f"variants[{index - 1}]" if index else "model"
+            path = f"variants[{index - 1}]" if index else "model"
             if per_node % profile.tensor_parallel:
                 raise InputError(
                     f"expected a divisor of cluster.devices_per_node ({per_node}), got "
                     f"{profile.tensor_parallel}",
-                    field=f"{where}.tensor_parallel",
+                    field=f"{path}.tensor_parallel",
                 )
             if profile.num_layers != self.model.num_layers:
                 raise InputError(
                     f"expected the {self.model.num_layers} layers of the model, got "
                     f"{profile.num_layers}",
-                    field=f"{where}.layers",
+                    field=f"{path}.layers",
                 )
             if profile.variant in seen:
                 raise InputError(
                     'expected a "tensor_parallel" or "recompute" that no profile before it has, '
                     f"got {profile.tensor_parallel} and {profile.recompute} again",
-                    field=where,
+                    field=path,
                 )
             seen.add(profile.variant)
 
     def _check_depths(self) -> None:
         groups = self.cluster.devices // min(p.tensor_parallel for p in self.profiles)
-        most = min(groups, self.model.num_layers)
+        deepest = min(groups, self.model.num_layers)
         for index, depth in enumerate(self.search.pipeline_depths or ()):
-            if depth > most:
+            if depth > deepest:
                 raise InputError(
-                    f"expected at most {most} ({groups} devices, "
+                    f"expected at most {deepest} ({groups} devices, "
                     f"{self.model.num_layers} layers), got {depth}",
                     field=f"search.pipeline_depths[{index}]",
                 )
 
     def _check_batch_sizes(self) -> None:
-        least, most = self.goodput.init_batch_size, self.goodput.max_batch_size
+        low, high = self.goodput.init_batch_size, self.goodput.max_batch_size
         for index, batch in enumerate(self.search.batch_sizes or ()):
-            if batch < least or (most is not None and batch > most):
-                limits = f"at least {least}" if most is None else f"{least} to {most}"
+            if batch < low or (high is not None and batch > high):
+                limits = f"at least {low}" if high is None else f"{low} to {high}"
                 text = f"expected a batch size of {limits}, got {batch}"
                 raise InputError(text, field=f"search.batch_sizes[{index}]")
 

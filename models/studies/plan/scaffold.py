@@ -96,10 +96,10 @@ class Sizes(StrictModel):
         return self
 
     @staticmethod
-    def _check_divides(field: str, part: int, of: str, whole: int) -> None:
-        if whole % part:
+    def _check_divides(field: str, divisor: int, name: str, number: int) -> None:
+        if number % divisor:
             raise InputError(
-                f"expected a divisor of {of} ({whole}), got {part}", field=field
+                f"expected a divisor of {name} ({number}), got {divisor}", field=field
             )
 
     @property
@@ -128,8 +128,8 @@ def block_operations(sizes: Sizes) -> dict[str, int]:
 
 def head_operations(sizes: Sizes) -> dict[str, int]:
     """Return the operations of the logits: 2 s h V, and as many for each gradient (Narayanan)."""
-    each = 2 * sizes.sequence_length * sizes.hidden * sizes.vocabulary
-    return dict.fromkeys(("forward", "backward_input", "backward_weight"), each)
+    operations = 2 * sizes.sequence_length * sizes.hidden * sizes.vocabulary
+    return dict.fromkeys(("forward", "backward_input", "backward_weight"), operations)
 
 
 def block_activations(sizes: Sizes) -> float:
@@ -191,7 +191,7 @@ def plan_request(sizes: Sizes, *variants: Sizes) -> PlanRequest:
             "name": sizes.name,
             "time_unit": "us",
             "model": _profile(sizes),
-            "variants": [_profile(each) for each in variants],
+            "variants": [_profile(variant) for variant in variants],
             "cluster": _cluster(sizes),
             "goodput": {
                 "init_batch_size": sizes.batch_size,

@@ -88,8 +88,8 @@ class Trace:
         Returns: with n ops.
         """
         free = np.full(len(columns["step"]), FREE)
-        given = {"length": free, "origin": np.zeros_like(free), **columns}
-        about |= {name: np.asarray(given[name], np.int64) for name in EVERY}
+        with_defaults = {"length": free, "origin": np.zeros_like(free), **columns}
+        about |= {name: np.asarray(with_defaults[name], np.int64) for name in EVERY}
         return cls(**about)
 
     def __len__(self) -> int:
@@ -123,8 +123,12 @@ class Trace:
         cuts = np.flatnonzero(np.any(np.diff(keys, axis=1) != 0, axis=0)) + 1
         for rows in np.split(order, cuts):
             if len(rows):
-                part = self.where(np.sort(rows))
-                yield int(part.step[0]), int(part.replica[0]), part
+                replica_step = self.where(np.sort(rows))
+                yield (
+                    int(replica_step.step[0]),
+                    int(replica_step.replica[0]),
+                    replica_step,
+                )
 
     def times(
         self, nanoseconds: Iterable[int], unit: str | None = None
@@ -133,8 +137,8 @@ class Trace:
 
         `unit`: their unit; by default that of the trace.
         """
-        one = Decimal(NANOSECONDS[unit or self.unit])
-        return [Decimal(int(time)) / one for time in nanoseconds]
+        scale = Decimal(NANOSECONDS[unit or self.unit])
+        return [Decimal(int(time)) / scale for time in nanoseconds]
 
     def op(self, row: int) -> str:
         """Return the name of the op of a row: ``F1.2`` (stage, micro-batch)."""
@@ -148,8 +152,8 @@ class Trace:
         """
         origin = int(self.origin[row])
         source = self.sources[origin] if origin < len(self.sources) else None
-        where = f"step {self.step[row]}, replica {self.replica[row]}: {self.op(row)}"
-        return InputError(message, source=source, field=where)
+        label = f"step {self.step[row]}, replica {self.replica[row]}: {self.op(row)}"
+        return InputError(message, source=source, field=label)
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
@@ -164,7 +168,9 @@ def joined(traces: Sequence[Trace]) -> Trace:
         [trace.origin + offset for trace, offset in zip(traces, offsets, strict=True)]
     )
     unexplained = {
-        rank: part for trace in traces for rank, part in trace.notes.unexplained.items()
+        rank: share
+        for trace in traces
+        for rank, share in trace.notes.unexplained.items()
     }
     warnings = tuple(text for trace in traces for text in trace.notes.warnings)
     return replace(
@@ -216,8 +222,8 @@ def checked(trace: Trace) -> Trace:
     trace = trace.where(order)
     _refuse_twice(trace)
     _refuse_moving_stages(trace)
-    for _, _, part in trace.parts():
-        _refuse_gaps(part)
+    for _, _, replica_step in trace.parts():
+        _refuse_gaps(replica_step)
     _refuse_other_shapes(trace)
     return replace(trace, noise=noise_of(trace))
 
@@ -320,15 +326,13 @@ def _refuse_twice(trace: Trace) -> None:
     names = ("microbatch", "stage", "kind", "replica", "step")
     keys = np.stack([getattr(trace, name) for name in names])
     order = np.lexsort(keys)
-    at = _first(np.all(np.diff(keys[:, order], axis=1) == 0, axis=0))
-    if at is None:
+    repeat = _first(np.all(np.diff(keys[:, order], axis=1) == 0, axis=0))
+    if repeat is None:
         return
-    rows = sorted((int(order[at]), int(order[at + 1])))
+    rows = sorted((int(order[repeat]), int(order[repeat + 1])))
     files = sorted({trace.sources[trace.origin[row]] for row in rows})
-    where = f" (also in {files[0]})" if len(files) > 1 else ""
-    raise trace.error(
-        rows[1], f"is there twice{where}; expected each op once in a step"
-    )
+    hint = f" (also in {files[0]})" if len(files) > 1 else ""
+    raise trace.error(rows[1], f"is there twice{hint}; expected each op once in a step")
 
 
 def _refuse_moving_stages(trace: Trace) -> None:
@@ -343,11 +347,11 @@ def _refuse_moving_stages(trace: Trace) -> None:
         )
 
 
-def _refuse_gaps(part: Trace) -> None:
-    compute = part.where(part.is_compute)
+def _refuse_gaps(replica_step: Trace) -> None:
+    compute = replica_step.where(replica_step.is_compute)
     if not len(compute):
-        raise part.error(0, "is a transfer in a step without compute ops")
-    shape = (int(part.stage.max()) + 1, int(part.microbatch.max()) + 1)
+        raise replica_step.error(0, "is a transfer in a step without compute ops")
+    shape = (int(replica_step.stage.max()) + 1, int(replica_step.microbatch.max()) + 1)
     for name, column, count in (
         ("stage", compute.stage, shape[0]),
         ("micro-batch", compute.microbatch, shape[1]),
@@ -357,7 +361,7 @@ def _refuse_gaps(part: Trace) -> None:
         if absent is not None:
             hint = ": is the file of its rank missing?" if name == "stage" else ""
             raise _absent(
-                part, f"{name} {absent} has no op, {name} {count - 1} has{hint}"
+                replica_step, f"{name} {absent} has no op, {name} {count - 1} has{hint}"
             )
     fused = _first(compute.kind == KINDS.index("B"))
     is_split = np.any(
@@ -378,13 +382,18 @@ def _refuse_gaps(part: Trace) -> None:
             raise _absent(compute, f"{text} is missing")
 
 
-def _absent(part: Trace, message: str) -> InputError:
-    files = sorted({part.sources[origin] for origin in np.unique(part.origin).tolist()})
-    where = f"step {part.step[0]}, replica {part.replica[0]}"
-    return InputError(message, source=", ".join(files[:3]), field=where)
+def _absent(replica_step: Trace, message: str) -> InputError:
+    files = sorted(
+        {
+            replica_step.sources[origin]
+            for origin in np.unique(replica_step.origin).tolist()
+        }
+    )
+    field = f"step {replica_step.step[0]}, replica {replica_step.replica[0]}"
+    return InputError(message, source=", ".join(files[:3]), field=field)
 
 
-def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
+def refuse_overlaps(replica_step: Trace, tolerance: int | None = None) -> int:
     """Refuse a replica-step in which ops of a device overlap by more than times may be off.
 
     Raises `InputError` where two ops overlap by more; names file and op.
@@ -393,18 +402,20 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
         says.
     Returns: nanoseconds of the largest overlap; 0 where there is none.
     """
-    compute = part.where(part.is_compute & (part.end > part.start))
+    compute = replica_step.where(
+        replica_step.is_compute & (replica_step.end > replica_step.start)
+    )
     same = np.diff(compute.device) == 0
-    allowed = tolerance_of(part) if tolerance is None else tolerance
+    allowed = tolerance_of(replica_step) if tolerance is None else tolerance
     excess = np.where(same, compute.end[:-1] - compute.start[1:], 0)
     row = _first(excess > allowed)
     if row is not None:
-        amount, most = part.times((excess[row], allowed))
-        other, device = compute.op(row), compute.device[row]
+        amount, limit = replica_step.times((excess[row], allowed))
+        earlier, device = compute.op(row), compute.device[row]
         raise compute.error(
             row + 1,
-            f"starts {amount} {part.unit} before {other} ends on device {device}; "
-            f"expected one op at a time (clocks may be off by {most})",
+            f"starts {amount} {replica_step.unit} before {earlier} ends on device {device}; "
+            f"expected one op at a time (clocks may be off by {limit})",
         )
     return int(excess.max(initial=0))
 
@@ -412,12 +423,14 @@ def refuse_overlaps(part: Trace, tolerance: int | None = None) -> int:
 def _refuse_other_shapes(trace: Trace) -> None:
     """Refuse steps with other numbers of stages, or other forms of backward: another run."""
     first = ""
-    for _, _, part in trace.where(trace.is_compute).parts():
-        split = ", split backwards" if np.any(part.kind == KINDS.index("W")) else ""
-        form = f"{int(part.stage.max()) + 1} stages{split}"
+    for _, _, replica_step in trace.where(trace.is_compute).parts():
+        split = (
+            ", split backwards" if np.any(replica_step.kind == KINDS.index("W")) else ""
+        )
+        form = f"{int(replica_step.stage.max()) + 1} stages{split}"
         first = first or form
         if form != first:
             text = (
                 f"is of a step with {form}, the first has {first}; are two runs mixed?"
             )
-            raise part.error(0, text)
+            raise replica_step.error(0, text)

@@ -69,37 +69,37 @@ class DaskEngine(Engine):
         with ExitStack() as stack:
             client = self._client(stack)
             ended = self._dask.as_completed()
-            places: dict[Any, int] = {}
+            indices: dict[Any, int] = {}
 
             def submit(count: int) -> None:
                 for index, item in islice(waiting, count):
                     future = client.submit(
                         _on_worker, function, item, limits, pure=False
                     )
-                    places[future.key] = index
+                    indices[future.key] = index
                     ended.add(future)
 
             submit(CLUSTER.ahead)
-            while places:
+            while indices:
                 future = next(ended)
-                yield self._finished(future, places.pop(future.key))
+                yield self._finished(future, indices.pop(future.key))
                 submit(1)
 
     def _client(self, stack: ExitStack) -> Any:
         """Return a client of the cluster; leaving `stack` lets go of it and of all items."""
-        where = self._cluster
-        if self._scheduler is None and where is None:
-            where = self._dask.LocalCluster(
+        cluster = self._cluster
+        if self._scheduler is None and cluster is None:
+            cluster = self._dask.LocalCluster(
                 n_workers=self._processes,
                 threads_per_worker=1,
                 memory_limit=memory_share(self._processes),
                 dashboard_address=":0",
                 silence_logs=logging.ERROR,
             )
-            stack.enter_context(_closed_in_time(where))
+            stack.enter_context(_closed_in_time(cluster))
         try:
             client = self._dask.Client(
-                where or self._address(), timeout=CLUSTER.connecting
+                cluster or self._address(), timeout=CLUSTER.connecting
             )
         except (OSError, ValueError) as error:
             raise EngineError(
@@ -110,20 +110,20 @@ class DaskEngine(Engine):
 
     def _address(self) -> str:
         """Return the scheduler's address, which may stand in a file."""
-        given = str(self._scheduler)
-        if not Path(given).is_file():
-            return given
+        address = str(self._scheduler)
+        if not Path(address).is_file():
+            return address
         from ppsolve.models.documents.files import read_json
 
-        data = read_json(given)
+        data = read_json(address)
         if not isinstance(data, dict) or not isinstance(data.get("address"), str):
-            raise InputError("expected the file of a dask scheduler", source=given)
+            raise InputError("expected the file of a dask scheduler", source=address)
         return str(data["address"])
 
     def _finished(self, future: Any, index: int) -> Finished:
         if future.status == "finished":
-            found: Finished = future.result()
-            return replace(found, index=index)
+            finished: Finished = future.result()
+            return replace(finished, index=index)
         if future.status == "error":
             error = future.exception()
             if isinstance(error, self._dask.scheduler.KilledWorker):

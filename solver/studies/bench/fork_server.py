@@ -199,10 +199,10 @@ class _ForkLoop:
         try:
             while True:
                 calls = self._control.fileno()
-                ready, _, _ = select.select([calls, self._woken], [], [])
-                if self._woken in ready:
+                readable, _, _ = select.select([calls, self._woken], [], [])
+                if self._woken in readable:
                     self._bury()
-                if calls in ready and not self._accept():
+                if calls in readable and not self._accept():
                     return
         finally:
             for child in self._children:
@@ -233,8 +233,8 @@ class _ForkLoop:
             for handle in (self._woken, self._waking):
                 os.close(handle)
             # Held open here, the ends of other calls would not be seen.
-            for other in (self._control, *self._children.values()):
-                other.close()
+            for channel in (self._control, *self._children.values()):
+                channel.close()
             _settle(helper)
             _answer(connection)
         finally:
@@ -311,8 +311,8 @@ def _words(error: BaseException) -> str:
 def _received(connection: socket.socket, length: int) -> bytes:
     data = bytearray()
     while len(data) < length:
-        part = connection.recv(min(length - len(data), 1 << 20))
-        if not part:
+        chunk = connection.recv(min(length - len(data), 1 << 20))
+        if not chunk:
             raise EOFError("nobody asks any more")
-        data += part
+        data += chunk
     return bytes(data)

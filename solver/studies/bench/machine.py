@@ -24,7 +24,7 @@ _CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
 @cache
 def this_machine() -> str:
     """Return processor, cores, memory and platform of this machine, and versions, as one line."""
-    parts = [
+    facts = [
         _cpu(),
         f"{default_workers()} cores",
         f"{memory_size() / GIB:.1f} GiB",
@@ -33,7 +33,7 @@ def this_machine() -> str:
         f"OR-tools {version('ortools')}",
         f"numpy {version('numpy')}",
     ]
-    return ", ".join(parts)
+    return ", ".join(facts)
 
 
 def _cpu() -> str:
@@ -44,14 +44,14 @@ def _cpu() -> str:
     )
 
 
-def _in_proc(file: str, wanted: str, separator: str) -> str:
+def _in_proc(file: str, key: str, separator: str) -> str:
     # What stands behind a name; empty where there is no such file or name.
     with suppress(OSError):
         for line in (
             (_PROC / file).read_text(encoding="utf-8", errors="replace").splitlines()
         ):
             name, _, value = line.partition(separator)
-            if name.strip() == wanted and value.strip():
+            if name.strip() == key and value.strip():
                 return value.strip()
     return ""
 
@@ -89,7 +89,7 @@ def group_memory() -> dict[int, int]:
     """Return the resident bytes of each process group; shared pages count for each process."""
     if not (_PROC / "self" / "stat").exists():
         return _group_memory_by_ps()
-    page, found = os.sysconf("SC_PAGE_SIZE"), dict[int, int]()
+    page, sizes = os.sysconf("SC_PAGE_SIZE"), dict[int, int]()
     for name in os.listdir(_PROC):
         if name.isdecimal():
             with suppress(OSError):
@@ -97,18 +97,18 @@ def group_memory() -> dict[int, int]:
                 # Behind the name: the process group is field 2, resident pages are field 21.
                 fields = stat[stat.rindex(b")") + 2 :].split()
                 group = int(fields[2])
-                found[group] = found.get(group, 0) + int(fields[21]) * page
-    return found
+                sizes[group] = sizes.get(group, 0) + int(fields[21]) * page
+    return sizes
 
 
 def _group_memory_by_ps() -> dict[int, int]:
     command = ["ps", "-A", "-o", "pgid=,rss="]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for line in lines.splitlines():
         group, kib = map(int, line.split())
-        found[group] = found.get(group, 0) + kib * 1024
-    return found
+        sizes[group] = sizes.get(group, 0) + kib * 1024
+    return sizes
 
 
 def kernel_kills() -> int:

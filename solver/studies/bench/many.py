@@ -103,8 +103,8 @@ def set_up(
     Raises `InputError`: an option is unknown, has no meaning in another process, or is
         out of range.
     """
-    where = _engine(engine, processes)
-    is_local = isinstance(where, LocalEngine)
+    engine = _engine(engine, processes)
+    is_local = isinstance(engine, LocalEngine)
     checked = _checked_options(
         options, default_workers() // processes if is_local else 1
     )
@@ -114,7 +114,7 @@ def set_up(
         hard_limit or wall_cap(checked["time_limit"], is_kept=is_kept),
         memory_share(processes) if memory is None and is_local else memory,
     )
-    return where, checked, limits
+    return engine, checked, limits
 
 
 def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
@@ -124,17 +124,17 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
             raise InputError(
                 "expected none for many instances: they run elsewhere", field=name
             )
-        known = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
-        if name not in known:
+        allowed = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
+        if name not in allowed:
             raise InputError(
-                f'unknown option "{name}"' + did_you_mean(name, sorted(known))
+                f'unknown option "{name}"' + did_you_mean(name, sorted(allowed))
             )
-    given = {"time_limit": 60.0, "workers": None, **options}
-    if given["workers"] is None:
-        given["workers"] = 1 if given.get("deterministic") else max(1, workers)
+    settings = {"time_limit": 60.0, "workers": None, **options}
+    if settings["workers"] is None:
+        settings["workers"] = 1 if settings.get("deterministic") else max(1, workers)
     checked = {field.name for field in fields(Options)}
-    Options(**{name: value for name, value in given.items() if name in checked})
-    return given
+    Options(**{name: value for name, value in settings.items() if name in checked})
+    return settings
 
 
 def _engine(engine: str | Engine, processes: int) -> Engine:

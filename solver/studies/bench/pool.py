@@ -174,11 +174,11 @@ class _WatchedCall:
     def read(self) -> bool:
         """Take what has come, and send the call once the process is there; return if it is over."""
         try:
-            part = self.connection.recv(1 << 20)
+            chunk = self.connection.recv(1 << 20)
         except OSError:
-            part = b""
-        self._received += part
-        if not part:
+            chunk = b""
+        self._received += chunk
+        if not chunk:
             self.is_over = True
             self.connection.close()
         elif self.process is None and len(self._received) >= START.size:

@@ -47,11 +47,11 @@ class BenchItem:
     @property
     def settings(self) -> dict[str, Any]:
         """Options other than the time limit, the version that solves, and users' code if any."""
-        given = {
+        options = {
             name: value for name, value in self.options.items() if name != "time_limit"
         }
         code = {"code": dict(self.code)} if self.code else {}
-        return {**given, **code, "version": version("ppsolve")}
+        return {**options, **code, "version": version("ppsolve")}
 
     @property
     def time_limit(self) -> float | None:
@@ -152,8 +152,8 @@ class History:
 
     def __call__(self, event: Progress) -> None:
         """Take note of an event."""
-        known = self._moments[-1][1:] if self._moments else (None, None)
-        if (event.incumbent, event.bound) != known:
+        previous = self._moments[-1][1:] if self._moments else (None, None)
+        if (event.incumbent, event.bound) != previous:
             moment = _rounded(event.seconds)
             self._moments.append((moment, event.incumbent, event.bound))
         # Events of a heuristic's own, as better schedules of one that searches, lie in its time.
@@ -179,8 +179,10 @@ class History:
         """Return the seconds after which the best schedule was known, None without one."""
         if result.value is None:
             return None
-        found = (at for at, value, _ in self._moments if value == result.value)
-        return next(found, result.wall_seconds)
+        times = (
+            seconds for seconds, value, _ in self._moments if value == result.value
+        )
+        return next(times, result.wall_seconds)
 
     def time_to_proof(self, result: Result) -> float | None:
         """Return the seconds after which the answer was proved, None where it was not."""
@@ -189,8 +191,8 @@ class History:
         if result.status is not Status.OPTIMAL or result.value is None:
             return None
         proved = (
-            at
-            for at, value, bound in self._moments
+            seconds
+            for seconds, value, bound in self._moments
             if value is not None
             and value == result.value
             and bound is not None
@@ -201,21 +203,21 @@ class History:
     def curve(self, result: Result) -> list[Moment]:
         """Return the moments at which value or bound got better, the last as in the result."""
         last = (result.wall_seconds, result.value, result.bound)
-        known = self._moments[-1][1:] if self._moments else (None, None)
-        moments = [*self._moments, *([] if known == last[1:] else [last])]
+        previous = self._moments[-1][1:] if self._moments else (None, None)
+        moments = [*self._moments, *([] if previous == last[1:] else [last])]
         return thinned(moments, MOST_MOMENTS)
 
 
-def thinned(moments: Sequence[Moment], most: int) -> list[Moment]:
-    """Return at most `most` moments, evenly taken, the first and the last included.
+def thinned(moments: Sequence[Moment], limit: int) -> list[Moment]:
+    """Return at most `limit` moments, evenly taken, the first and the last included.
 
     `moments`: seconds, value and bound.
     Returns: in the same order.
     """
-    if len(moments) <= most:
+    if len(moments) <= limit:
         return list(moments)
-    step = (len(moments) - 1) / (most - 1)
-    return [moments[round(place * step)] for place in range(most)]
+    step = (len(moments) - 1) / (limit - 1)
+    return [moments[round(index * step)] for index in range(limit)]
 
 
 class ChangedCodeError(Exception):
@@ -232,22 +234,22 @@ def code_of(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: _hash(spec) for name, spec in sorted(set(_own(options)))}
 
 
-def check_code(options: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
+def check_code(options: Mapping[str, Any], expected: Mapping[str, str]) -> None:
     """Raise ChangedCodeError if a heuristic's file is not what it was when the run began.
 
-    `wanted`: from `code_of`, when the run began.
+    `expected`: from `code_of`, when the run began.
     """
-    for name, found in code_of(options).items():
-        if wanted.get(name) != found:
+    for name, digest in code_of(options).items():
+        if expected.get(name) != digest:
             raise ChangedCodeError(f"{name} is not the code that the run began with")
 
 
 def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    chosen = options.get("heuristics")
-    for given in (*(chosen or ()), *options.get("more_heuristics", ())):
-        if is_spec(given):
-            yield given, given
-    if chosen is None:
+    heuristics = options.get("heuristics")
+    for heuristic in (*(heuristics or ()), *options.get("more_heuristics", ())):
+        if is_spec(heuristic):
+            yield heuristic, heuristic
+    if heuristics is None:
         yield from _installed()
 
 
@@ -310,15 +312,15 @@ def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:
     for file in files:
         path = Path(file)
         if path.is_dir():
-            found = list(_json_files(path))
+            paths = list(_json_files(path))
         elif file == STANDARD_STREAM or path.exists() or not glob.has_magic(file):
             yield file, False
             continue
         else:
-            found = glob.glob(file, recursive=True)
-        if not found:
+            paths = glob.glob(file, recursive=True)
+        if not paths:
             raise InputError("no instance files there", source=file)
-        for name in sorted(found, key=_human):
+        for name in sorted(paths, key=_human):
             yield name, path.is_dir()
 
 
@@ -333,9 +335,10 @@ def _json_files(directory: Path) -> Iterator[str]:
 
 def _human(name: str) -> list[tuple[int, Fraction | str]]:
     """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    tokens = re.split(r"(\d+(?:\.\d+)?)", name)
     return [
-        (0, Fraction(part)) if part[:1].isdecimal() else (1, part) for part in parts
+        (0, Fraction(token)) if token[:1].isdecimal() else (1, token)
+        for token in tokens
     ]
 
 
@@ -399,7 +402,7 @@ class Suite:
     @property
     def others(self) -> list[BenchRecord]:
         """Records of these instances with other settings or code."""
-        own = {
+        identities = {
             (i.family, i.instance.name, c)
             for i in self._items
             for c in (None, i.content)
@@ -408,7 +411,7 @@ class Suite:
             record
             for record in self._file.records
             if record.key not in self._asked
-            and (record.family, record.instance, record.content) in own
+            and (record.family, record.instance, record.content) in identities
         ]
 
     def _drop_failed(self) -> None:

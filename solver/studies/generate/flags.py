@@ -77,8 +77,8 @@ def parse_number(text: str, unit: str = "") -> Decimal:
 
 def parse_numbers(text: str, unit: str = "") -> Numbers:
     """Read one number, or several separated by commas (one per stage or device)."""
-    parts = [parse_number(part, unit) for part in text.split(",")]
-    return parts[0] if len(parts) == 1 else tuple(parts)
+    numbers = [parse_number(word, unit) for word in text.split(",")]
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
 
 
 def parse_times(text: str) -> Numbers | IntegerRange:
@@ -147,14 +147,14 @@ def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
     """Read the name of a placement, or the device of every stage: ``0,1,1,0``."""
     if "," not in text and not text.strip().isdigit():
         return text.strip()
-    parts = [part.strip() for part in text.split(",")]
-    wrong = next((part for part in parts if not re.fullmatch(r"\d{1,9}", part)), None)
+    words = [word.strip() for word in text.split(",")]
+    wrong = next((word for word in words if not re.fullmatch(r"\d{1,9}", word)), None)
     if wrong is not None:
         message = (
             f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
         )
         raise InputError(message)
-    return {"stage_to_device": tuple(map(int, parts))}
+    return {"stage_to_device": tuple(map(int, words))}
 
 
 READERS: Mapping[str, Callable[[str], Any]] = {
@@ -177,11 +177,11 @@ def read_options(texts: Mapping[str, Any]) -> dict[str, Any]:
 
     An `InputError` names the option and what would be right.
     """
-    found = {}
+    options = {}
     for name, text in texts.items():
         with errors_about(option_of(name)):
-            found[name] = READERS[name](text) if name in READERS else text
-    return found
+            options[name] = READERS[name](text) if name in READERS else text
+    return options
 
 
 def option_of(name: str) -> str:

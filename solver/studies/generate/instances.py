@@ -183,8 +183,8 @@ def _require(options: Options) -> None:
         text = "expected either --backward or --backward-input with --backward-weight, not both"
         raise InputError(text, field="--backward")
     if len(missing) == 1:
-        (given,) = set(HALVES).difference(missing)
-        text = f"expected it together with {option_of(given)}"
+        (half,) = set(HALVES).difference(missing)
+        text = f"expected it together with {option_of(half)}"
         raise InputError(text, field=option_of(missing[0]))
     for name in (*COUNTS, "forward"):
         if name not in options:
@@ -250,22 +250,22 @@ def _lengths(
     else:
         drawn = random.normal(1, sigma, count)
     cut = np.clip(drawn, LENGTHS.shortest, LENGTHS.longest)
-    whole = np.rint(cut * (LENGTHS.mean / cut.mean())).astype(np.int64)
-    return tuple(np.maximum(whole, 1).tolist())
+    rounded = np.rint(cut * (LENGTHS.mean / cut.mean())).astype(np.int64)
+    return tuple(np.maximum(rounded, 1).tolist())
 
 
 def _over_lengths(options: Options, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Return lengths, and times as costs that a micro-batch of mean length has exactly."""
-    found: dict[str, Any] = {"lengths": lengths}
+    entries: dict[str, Any] = {"lengths": lengths}
     with localcontext(EXACT):
         token = Decimal("0.001")  # 1 / LENGTHS.mean
         for name in TIMES:
             value = options.get(name)
             if isinstance(value, tuple):
-                found[name] = tuple({"per_token": time * token} for time in value)
+                entries[name] = tuple({"per_token": time * token} for time in value)
             elif value is not None:
-                found[name] = {"per_token": value * token}
-    return found
+                entries[name] = {"per_token": value * token}
+    return entries
 
 
 def _from_profile(profile: PublishedProfile, options: Options) -> dict[str, Any]:
@@ -339,9 +339,9 @@ def find_profile(name: str) -> PublishedProfile:
 
     Raises `InputError` where there is none; suggests the nearest name.
     """
-    wanted = ALIASES.get(name.lower(), name.lower())
-    if wanted not in PROFILES:
-        known = [*ALIASES, *PROFILES]
-        text = f'unknown profile "{name}"' + did_you_mean(wanted, known)
+    key = ALIASES.get(name.lower(), name.lower())
+    if key not in PROFILES:
+        names = [*ALIASES, *PROFILES]
+        text = f'unknown profile "{name}"' + did_you_mean(key, names)
         raise InputError(text, field="--profile")
-    return PROFILES[wanted]
+    return PROFILES[key]

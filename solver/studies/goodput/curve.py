@@ -97,14 +97,14 @@ def steady_state(
     """
     since = _since(methods, optimal)
     for run in reversed(list(_runs(points[since:]))):
-        shown = slice(since + run.start, since + run.stop)
-        found = _repeating(points[shown], makespans[shown])
+        window = slice(since + run.start, since + run.stop)
+        steady = _repeating(points[window], makespans[window])
         if (
-            found is not None
-            and found.slope >= least_slope * (1 - CURVE.tolerance)
-            and _predicts(found, points, makespans)
+            steady is not None
+            and steady.slope >= least_slope * (1 - CURVE.tolerance)
+            and _predicts(steady, points, makespans)
         ):
-            return found
+            return steady
     far = max(int(np.searchsorted(points, points[-1] / 2, side="right")) - 1, 0)
     growth = float(makespans[-1] - makespans[far])
     return SteadyState(
@@ -114,9 +114,9 @@ def steady_state(
 
 def _since(methods: Sequence[str], optimal: Sequence[bool]) -> int:
     # From which point on all schedules are of one method, or all proved optimal.
-    others = [place for place, name in enumerate(methods) if name != methods[-1]]
-    unproved = [place for place, is_optimal in enumerate(optimal) if not is_optimal]
-    return min(max(others, default=-1), max(unproved, default=-1)) + 1
+    differing = [index for index, name in enumerate(methods) if name != methods[-1]]
+    unproved = [index for index, is_optimal in enumerate(optimal) if not is_optimal]
+    return min(max(differing, default=-1), max(unproved, default=-1)) + 1
 
 
 def _runs(points: IntArray) -> Iterator[slice]:
@@ -133,8 +133,8 @@ def _repeating(points: IntArray, makespans: Floats) -> SteadyState | None:
     # The least period of an evenly spaced run.
     close = CURVE.tolerance * float(makespans[-1])
     for period in range(1, (len(points) - 1) // 2 + 1):
-        shown = makespans[-max(2 * period + 1, len(makespans) // 2 + 1) :]
-        growths = shown[period:] - shown[:-period]
+        tail = makespans[-max(2 * period + 1, len(makespans) // 2 + 1) :]
+        growths = tail[period:] - tail[:-period]
         if np.ptp(growths) <= close:
             last, length = int(points[-1]), int(points[-1] - points[-1 - period])
             return SteadyState(last, length, float(growths[-1]), repeats=True)
@@ -148,9 +148,9 @@ def _predicts(steady: SteadyState, points: IntArray, makespans: Floats) -> bool:
     base = points[later] - periods * steady.period
     grown = makespans[later] - periods * steady.growth
     close = CURVE.tolerance * makespans[-1]
-    least = makespans[np.maximum(np.searchsorted(points, base, side="right") - 1, 0)]
-    most = makespans[np.searchsorted(points, base)]
-    return bool(np.all((grown >= least - close) & (grown <= most + close)))
+    lower = makespans[np.maximum(np.searchsorted(points, base, side="right") - 1, 0)]
+    upper = makespans[np.searchsorted(points, base)]
+    return bool(np.all((grown >= lower - close) & (grown <= upper + close)))
 
 
 TIMES = ("makespans", "bounds", "work_bounds")
@@ -172,8 +172,8 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     """
     above = bounds - reached > CURVE.tolerance * np.maximum(reached, largest)
     if np.any(above):
-        place = np.unravel_index(np.argmax(above), np.shape(above))
-        bound, best = np.asarray(bounds)[place], np.asarray(reached)[place]
+        index = np.unravel_index(np.argmax(above), np.shape(above))
+        bound, best = np.asarray(bounds)[index], np.asarray(reached)[index]
         raise WrongBoundError(
             f"bound {bound:g} above the {best:g} that a schedule takes"
         )
@@ -280,11 +280,11 @@ class ScheduleCurve:
             raise InputError(text, field="multiple")
         self._check_multiples(points)
         for field in (*TIMES, "methods"):
-            found = len(getattr(self, field))
-            if found != len(points):
+            count = len(getattr(self, field))
+            if count != len(points):
                 raise InputError(
                     f"expected {len(points)} entries (one per number of micro-batches), "
-                    f"got {found}",
+                    f"got {count}",
                     field=field,
                 )
 
@@ -384,11 +384,11 @@ class ScheduleCurve:
         InputError
             A number below 1 or no multiple of `multiple`, or one beyond the only one measured.
         """
-        wanted = self._wanted(microbatches)
-        values = np.array(self._carried(wanted))
-        beyond = wanted > self._points[-1]
+        counts = self._wanted(microbatches)
+        values = np.array(self._carried(counts))
+        beyond = counts > self._points[-1]
         if beyond.any():
-            values[beyond] = self._extended(wanted[beyond])
+            values[beyond] = self._extended(counts[beyond])
         return plain(values)
 
     def is_extrapolated(self, microbatches: Any) -> Any:
@@ -411,52 +411,52 @@ class ScheduleCurve:
         return plain(self._bound(self._wanted(microbatches)))
 
     def _wanted(self, microbatches: Any) -> IntArray:
-        wanted = whole_numbers("microbatches", microbatches)
-        self._check_multiples(wanted)
-        return wanted
+        counts = whole_numbers("microbatches", microbatches)
+        self._check_multiples(counts)
+        return counts
 
-    def _carried(self, wanted: IntArray) -> Floats:
-        place = np.searchsorted(self._points, wanted)
-        return self._makespans[np.minimum(place, len(self._points) - 1)]
+    def _carried(self, counts: IntArray) -> Floats:
+        index = np.searchsorted(self._points, counts)
+        return self._makespans[np.minimum(index, len(self._points) - 1)]
 
-    def _extended(self, wanted: IntArray) -> Floats:
+    def _extended(self, counts: IntArray) -> Floats:
         steady = self.steady
         if steady.repeats:
-            periods = -(-(wanted - steady.last) // steady.period)
-            found = (
-                self._carried(wanted - periods * steady.period)
+            periods = -(-(counts - steady.last) // steady.period)
+            estimate = (
+                self._carried(counts - periods * steady.period)
                 + periods * steady.growth
             )
         else:
-            more = wanted - steady.last
+            excess = counts - steady.last
             # Multiplied first: whole times stay exact over whole periods.
             rise = np.maximum(
-                more * steady.growth / steady.period, more * self.bound_slope
+                excess * steady.growth / steady.period, excess * self.bound_slope
             )
-            found = self._makespans[-1] + rise
-        return np.maximum(found, at_most(self._bound(wanted), found))
+            estimate = self._makespans[-1] + rise
+        return np.maximum(estimate, at_most(self._bound(counts), estimate))
 
-    def _bound(self, wanted: IntArray) -> Floats:
+    def _bound(self, counts: IntArray) -> Floats:
         bounds = np.array(self.bounds)
-        place = np.searchsorted(self._points, wanted, side="right") - 1
-        carried = np.maximum.accumulate(bounds)[np.maximum(place, 0)]
-        best = np.where(place >= 0, carried, bounds[0] / -(-self._points[0] // wanted))
+        index = np.searchsorted(self._points, counts, side="right") - 1
+        carried = np.maximum.accumulate(bounds)[np.maximum(index, 0)]
+        best = np.where(index >= 0, carried, bounds[0] / -(-self._points[0] // counts))
         if len(self._points) > 1:
-            for first in (place - 1, place + 1):
-                best = np.maximum(best, self._line(first, wanted))
-        reached = np.where(wanted > self._points[-1], np.inf, self._carried(wanted))
+            for first in (index - 1, index + 1):
+                best = np.maximum(best, self._line(first, counts))
+        reached = np.where(counts > self._points[-1], np.inf, self._carried(counts))
         return at_most(best, reached, self.makespans[-1])
 
-    def _line(self, first: IntArray, wanted: IntArray) -> Floats:
+    def _line(self, first: IntArray, counts: IntArray) -> Floats:
         # The line through work bounds `first` and `first` + 1, 0 where they do not exist.
         # Multiplied before it is divided: with whole times and a whole bound behind it, the
         # quotient cannot be rounded past that bound.
         exists = (first >= 0) & (first + 1 < len(self._points))
         a = np.where(exists, first, 0)
         points, work = self._points, self._work
-        base = np.where(wanted > points[a], a + 1, a)
+        base = np.where(counts > points[a], a + 1, a)
         rise = (
-            (wanted - points[base])
+            (counts - points[base])
             * (work[a + 1] - work[a])
             / (points[a + 1] - points[a])
         )

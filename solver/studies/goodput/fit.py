@@ -78,14 +78,14 @@ class Design:
         self.several_nodes = nodes > 1
         self.one_node = (nodes == 1) & (replicas > 1)
         self.beyond_two = replicas > 2
-        further = further_replicas(replicas)
-        several, alone = self.several_nodes.astype(float), self.one_node.astype(float)
+        extra = further_replicas(replicas)
+        several, single = self.several_nodes.astype(float), self.one_node.astype(float)
         self.compute = np.column_stack([np.ones_like(atomic), atomic])
         self.network = np.column_stack(
-            [several, several * further, alone, alone * further]
+            [several, several * extra, single, single * extra]
         )
-        self.floor = np.where(replicas > 1, 0.0, LEAST_TIME + LEAST_TIME * further)
-        self.further = further
+        self.floor = np.where(replicas > 1, 0.0, LEAST_TIME + LEAST_TIME * extra)
+        self.further = extra
 
     def times(self, params: Floats) -> tuple[Floats, Floats]:
         """Return the times [n] of a micro-batch and of the gradient exchange."""
@@ -204,9 +204,9 @@ def _balanced(design: Design, params: Floats) -> Floats:
     # of points where two slopes happen to be alike.
     size = np.median(design.compute[:, 1])
     time = params[ALPHA_C] + params[BETA_C] * size
-    each = time / np.max(design.further)
+    slope = time / np.max(design.further)
     return np.array(
-        [0.6 * time, 0.4 * time / size, 0.7 * time, each, 0.8 * time, each, 2.3]
+        [0.6 * time, 0.4 * time / size, 0.7 * time, slope, 0.8 * time, slope, 2.3]
     )
 
 
@@ -264,8 +264,8 @@ def _with_prior(params: Floats, design: Design) -> list[float]:
     # Several nodes are no faster than one, where none were observed.
     raised = params.copy()
     if not np.any(design.several_nodes):
-        least = FIT.multi_node_factor * params[[ALPHA_R, BETA_R]]
-        raised[[ALPHA_N, BETA_N]] = np.maximum(params[[ALPHA_N, BETA_N]], least)
+        floor = FIT.multi_node_factor * params[[ALPHA_R, BETA_R]]
+        raised[[ALPHA_N, BETA_N]] = np.maximum(params[[ALPHA_N, BETA_N]], floor)
     return raised.tolist()
 
 
@@ -392,24 +392,24 @@ def _guess(objective: FitObjective, gamma: float) -> Floats:
     return objective.box.clip(params)
 
 
-def _line(places: Floats, times: Floats) -> Floats:
+def _line(positions: Floats, times: Floats) -> Floats:
     # Start and slope of a line through times, of least relative error, both above 0.
-    ones, scaled = 1 / times, places / times
+    ones, scaled = 1 / times, positions / times
     normal = np.array([[ones @ ones, ones @ scaled], [ones @ scaled, scaled @ scaled]])
     determinant = normal[0, 0] * normal[1, 1] - normal[0, 1] ** 2
     start, slope = float(np.median(times)), 0.0
-    # Below this the places are alike, and a slope would be rounding.
+    # Below this the positions are alike, and a slope would be rounding.
     if determinant > 1e-12 * normal[0, 0] * normal[1, 1]:
         start, slope = np.linalg.solve(normal, [np.sum(ones), np.sum(scaled)]).tolist()
     # Keeps both above 0, as their bounds demand, where the best line is not.
-    least = 0.1 * float(np.min(times))
+    floor = 0.1 * float(np.min(times))
     return np.array(
-        [max(start, least), max(slope, 1e-3 * least / float(np.max(places)))]
+        [max(start, floor), max(slope, 1e-3 * floor / float(np.max(positions)))]
     )
 
 
 def _descend(
-    objective: FitObjective, start: Floats, smoothing: float, rest: float
+    objective: FitObjective, start: Floats, smoothing: float, least_gain: float
 ) -> tuple[Floats, bool]:
     """Return where damped Gauss-Newton steps within the bounds end, and whether at rest."""
     # Marquardt's damping (1963): less after a step that gains, more after one that does not; where
@@ -421,7 +421,7 @@ def _descend(
         reached = objective.value(moved, smoothing)
         if reached < value:
             gain, params, damping = value - reached, moved, max(damping / 8, 1e-14)
-            if gain <= rest:
+            if gain <= least_gain:
                 return params, True
             value, gradient, curvature = objective.model(params, smoothing)
         elif damping > 1e10:

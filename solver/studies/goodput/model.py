@@ -210,14 +210,16 @@ def best_rows(
     """
     nodes, replicas = allocation(*np.array(allocations, dtype=np.int64).T)
     best = best_configurations(model.perf, model.grad, nodes, replicas, limits)
-    chosen = np.array([nodes, replicas, best.atomic, best.accum], dtype=np.int64)
+    configurations = np.array(
+        [nodes, replicas, best.atomic, best.accum], dtype=np.int64
+    )
     allowed = best.goodput > 0
     figures = np.zeros((4, len(nodes)))
-    figures[:, allowed] = _figures(model, chosen[:, allowed])
+    figures[:, allowed] = _figures(model, configurations[:, allowed])
     return tuple(
         _row(configuration, reached if fits else None)
         for configuration, reached, fits in zip(
-            chosen.T.tolist(), figures.T.tolist(), allowed.tolist(), strict=True
+            configurations.T.tolist(), figures.T.tolist(), allowed.tolist(), strict=True
         )
     )
 
@@ -227,9 +229,9 @@ def _batch(configuration: Any) -> Any:
     return replicas * atomic * (accum + 1)
 
 
-def _figures(model: GoodputModel, chosen: IntArray) -> Floats:
-    step_time = model.perf.step_time(*chosen)
-    batch = _batch(chosen)
+def _figures(model: GoodputModel, configurations: IntArray) -> Floats:
+    step_time = model.perf.step_time(*configurations)
+    batch = _batch(configurations)
     throughput, efficiency = batch / step_time, model.efficiency(batch)
     return np.array([step_time, throughput, efficiency, throughput * efficiency])
 

@@ -67,36 +67,36 @@ class PipelineChoice:
 
 
 def _candidates(
-    curve: ScheduleCurve, least: Floats, most: Floats, given: IntArray | None
+    curve: ScheduleCurve, low: Floats, high: Floats, choices: IntArray | None
 ) -> tuple[IntArray, BoolArray]:
     # Return numbers of micro-batches to try (multiples of `ScheduleCurve.multiple`), int64[cases,
     # k], and which of them are within the limits. A measured one stands in for one that is not
     # allowed.
     unit = curve.multiple
-    first = unit * np.ceil(least / unit).astype(np.int64)
-    last = unit * np.floor(most / unit).astype(np.int64)
-    if given is None:
+    first = unit * np.ceil(low / unit).astype(np.int64)
+    last = unit * np.floor(high / unit).astype(np.int64)
+    if choices is None:
         grid = _grid(int(last.max(initial=0)), curve)
-        ends = [first, last]
+        limits = [first, last]
     else:
-        grid = given[given % unit == 0]
-        ends = []
+        grid = choices[choices % unit == 0]
+        limits = []
     counts = np.concatenate(
-        [np.broadcast_to(grid, (len(least), len(grid))), *ends], axis=1
+        [np.broadcast_to(grid, (len(low), len(grid))), *limits], axis=1
     )
     fits = (counts >= np.maximum(first, unit)) & (counts <= last)
     return np.where(fits, counts, curve.microbatches[0]), fits
 
 
-def _grid(most: int, curve: ScheduleCurve) -> IntArray:
+def _grid(limit: int, curve: ScheduleCurve) -> IntArray:
     # Every number up to 64, eight per doubling beyond (neighbours differ by 9 %), and all measured.
     unit, dense, steps = curve.multiple, 64, 8
-    doublings = max(0.0, np.log2(max(most, 1) / dense))
+    doublings = max(0.0, np.log2(max(limit, 1) / dense))
     powers = np.arange(1, int(doublings * steps) + 1) / steps
     beyond = np.round(dense * 2.0**powers).astype(np.int64) // unit * unit
-    every = np.arange(unit, min(dense, most) + 1, unit)
+    every = np.arange(unit, min(dense, limit) + 1, unit)
     measured = np.array(
-        [count for count in curve.microbatches if count <= most], dtype=np.int64
+        [count for count in curve.microbatches if count <= limit], dtype=np.int64
     )
     return np.unique(np.concatenate([every, beyond, measured]))
 
@@ -183,9 +183,9 @@ class PipelineGoodput:
             return 1.0
         for unit in (units[0], self.time_unit):
             if unit not in UNITS_PER_SECOND:
-                known = ", ".join(UNITS_PER_SECOND)
+                names = ", ".join(UNITS_PER_SECOND)
                 raise InputError(
-                    f'expected one of {known}, got "{unit}"', field="time_unit"
+                    f'expected one of {names}, got "{unit}"', field="time_unit"
                 )
         return UNITS_PER_SECOND[units[0]] / UNITS_PER_SECOND[self.time_unit]
 
@@ -242,19 +242,21 @@ class PipelineGoodput:
         nodes, replicas, sizes, counts = self._configurations(
             num_nodes, num_replicas, atomic_bsz, microbatches
         )
-        found = self._evaluated(
+        evaluation = self._evaluated(
             replicas, self._network_time(nodes, replicas), sizes, counts
         )
-        batch, least = found.batch_size, self.model.init_batch_size
-        expected = f"replicas x micro-batch size x micro-batches of at least {least:g}"
-        refuse("microbatches", batch, batch < least, expected)
+        batch, initial = evaluation.batch_size, self.model.init_batch_size
+        expected = (
+            f"replicas x micro-batch size x micro-batches of at least {initial:g}"
+        )
+        refuse("microbatches", batch, batch < initial, expected)
         return PipelineEvaluation(
             batch_size=plain(batch.astype(np.int64)),
-            step_time=found.step_time.plain(),
-            throughput=found.throughput.plain(),
-            efficiency=plain(found.efficiency),
-            goodput=found.goodput.plain(),
-            extrapolated=plain(found.extrapolated),
+            step_time=evaluation.step_time.plain(),
+            throughput=evaluation.throughput.plain(),
+            efficiency=plain(evaluation.efficiency),
+            goodput=evaluation.goodput.plain(),
+            extrapolated=plain(evaluation.extrapolated),
         )
 
     def optimize(
@@ -300,35 +302,37 @@ class PipelineGoodput:
             self._timed_for(self.curves),
         )
         largest = as_number("max_batch_size", max_batch_size, above=0)
-        least = self.model.init_batch_size
-        if largest < least:
+        initial = self.model.init_batch_size
+        if largest < initial:
             text = (
-                f"expected at least the initial batch size {least:g}, got {largest:g}"
+                f"expected at least the initial batch size {initial:g}, got {largest:g}"
             )
             raise InputError(text, field="max_batch_size")
         if microbatches is not None:
             microbatches = np.unique(whole_numbers("microbatches", microbatches))
         network = self._network_time(nodes, replicas)
         # Many pairs share the replicas and the sync time; each such case is solved once.
-        cases, place = np.unique(replicas + 1j * network, return_inverse=True)
+        cases, inverse = np.unique(replicas + 1j * network, return_inverse=True)
         copies, syncs = cases.real.astype(np.int64), cases.imag
         size, count = self._chosen(
             copies[:, None], syncs[:, None], largest, microbatches
         )
         some = np.flatnonzero(size)
-        found = self._evaluated(copies[some], syncs[some], size[some], count[some])
+        evaluation = self._evaluated(copies[some], syncs[some], size[some], count[some])
 
         def spread(values: Any) -> Any:
             answers = np.zeros(len(cases), dtype=values.dtype)
             answers[some] = values
-            return plain(answers[place.reshape(nodes.shape)])
+            return plain(answers[inverse.reshape(nodes.shape)])
 
         return PipelineChoice(
-            goodput=Interval(spread(found.goodput.low), spread(found.goodput.high)),
+            goodput=Interval(
+                spread(evaluation.goodput.low), spread(evaluation.goodput.high)
+            ),
             atomic_bsz=spread(size[some]),
             microbatches=spread(count[some]),
-            batch_size=spread(found.batch_size.astype(np.int64)),
-            extrapolated=spread(found.extrapolated),
+            batch_size=spread(evaluation.batch_size.astype(np.int64)),
+            extrapolated=spread(evaluation.extrapolated),
         )
 
     def _chosen(
@@ -336,7 +340,7 @@ class PipelineGoodput:
         replicas: IntArray,
         network: Floats,
         largest: float,
-        given: IntArray | None,
+        choices: IntArray | None,
     ) -> tuple[IntArray, IntArray]:
         rows = np.arange(len(replicas))
         best = np.zeros(len(rows))
@@ -344,7 +348,7 @@ class PipelineGoodput:
         for size, curve in self.curves.items():
             local = replicas.astype(np.float64) * size
             limits = self.model.init_batch_size / local, largest / local
-            counts, fits = _candidates(curve, *limits, given)
+            counts, fits = _candidates(curve, *limits, choices)
             fits &= curve.holds_for(replicas)
             if not counts.size:
                 continue
@@ -364,9 +368,9 @@ class PipelineGoodput:
         self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, microbatches: Any
     ) -> tuple[IntArray, ...]:
         sizes = whole_numbers("atomic_bsz", atomic_bsz)
-        known = ", ".join(map(str, self.curves))
+        names = ", ".join(map(str, self.curves))
         unknown = ~np.isin(sizes, list(self.curves))
-        expected = f"a micro-batch size that has a curve ({known})"
+        expected = f"a micro-batch size that has a curve ({names})"
         refuse("atomic_bsz", sizes, unknown, expected)
         nodes, replicas = allocation(num_nodes, num_replicas)
         nodes, replicas, sizes, counts = broadcast(
@@ -401,8 +405,8 @@ class PipelineGoodput:
         throughput = step.rate(batch * self._factor)
         extrapolated = np.zeros(sizes.shape, dtype=np.bool_)
         for size, curve in self.curves.items():
-            chosen = sizes == size
-            extrapolated[chosen] = curve.is_extrapolated(counts[chosen])
+            mask = sizes == size
+            extrapolated[mask] = curve.is_extrapolated(counts[mask])
         return PipelineEvaluation(
             batch_size=batch,
             step_time=step,
@@ -422,10 +426,10 @@ class PipelineGoodput:
     ) -> Interval:
         low, high = np.zeros(sizes.shape), np.zeros(sizes.shape)
         for size, curve in self.curves.items():
-            chosen = sizes == size
-            if chosen.any():
-                high[chosen] = self._reached(curve, network[chosen], counts[chosen])
-                low[chosen] = self._bound(curve, network[chosen], counts[chosen])
+            mask = sizes == size
+            if mask.any():
+                high[mask] = self._reached(curve, network[mask], counts[mask])
+                low[mask] = self._bound(curve, network[mask], counts[mask])
         return Interval(at_most(low, high), high)
 
     def _reached(

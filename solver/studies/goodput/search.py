@@ -72,18 +72,18 @@ class BatchLimits:
         Raises `InputError`: names the argument that is no limit, or excludes everything
             for any allocation.
         """
-        most = init_batch_size
+        largest = init_batch_size
         if max_batch_size is not None:
-            most = as_number("max_batch_size", max_batch_size, above=0)
-        if most < init_batch_size:
-            text = f"expected at least the initial batch size {init_batch_size:g}, got {most:g}"
+            largest = as_number("max_batch_size", max_batch_size, above=0)
+        if largest < init_batch_size:
+            text = f"expected at least the initial batch size {init_batch_size:g}, got {largest:g}"
             raise InputError(text, field="max_batch_size")
         low, high = _range(atomic_bsz_range)
-        if low > most and not compat:
-            text = f"expected at most the largest batch size {most:g}, got {low:g}"
+        if low > largest and not compat:
+            text = f"expected at most the largest batch size {largest:g}, got {low:g}"
             raise InputError(text, field="atomic_bsz_range[0]")
-        greatest = most if high is None else high
-        return cls(low, greatest, init_batch_size, most, accumulation, compat)
+        greatest = largest if high is None else high
+        return cls(low, greatest, init_batch_size, largest, accumulation, compat)
 
     def allow(self, replicas: NDArray[Any], atomic: Floats, accum: Floats) -> BoolArray:
         """Mark the configurations that are allowed.
@@ -99,24 +99,24 @@ class BatchLimits:
         )
         if self.compat:
             return allowed
-        alone = self.accumulation & (replicas == 1) & (accum == 0)
-        allowed &= (batch <= self.most) & ~(alone & (batch > np.ceil(self.least)))
+        single = self.accumulation & (replicas == 1) & (accum == 0)
+        allowed &= (batch <= self.most) & ~(single & (batch > np.ceil(self.least)))
         return allowed
 
 
 def _range(
-    given: tuple[float | None, float | None] | None,
+    pair: tuple[float | None, float | None] | None,
 ) -> tuple[float, float | None]:
-    if given is None:
+    if pair is None:
         return 1.0, None
-    if not isinstance(given, tuple | list | np.ndarray) or len(given) != 2:
+    if not isinstance(pair, tuple | list | np.ndarray) or len(pair) != 2:
         raise InputError(
-            f"expected a pair (least, greatest), got {describe(given)}",
+            f"expected a pair (least, greatest), got {describe(pair)}",
             field="atomic_bsz_range",
         )
     low, high = (
         None if end is None else as_number(f"atomic_bsz_range[{side}]", end, least=1)
-        for side, end in enumerate(given)
+        for side, end in enumerate(pair)
     )
     if low is not None and high is not None and low > high:
         text = f"expected (least, greatest), got ({low:g}, {high:g})"
@@ -131,11 +131,11 @@ class Best(NamedTuple):
     atomic: Floats
     accum: Floats
 
-    def or_better(self, other: Best) -> Best:
+    def or_better(self, rival: Best) -> Best:
         """Return, case by case, the one of higher goodput; this one if they are equal."""
-        better = other.goodput > self.goodput
+        better = rival.goodput > self.goodput
         return Best(
-            *(np.where(better, new, old) for old, new in zip(self, other, strict=True))
+            *(np.where(better, new, old) for old, new in zip(self, rival, strict=True))
         )
 
 
@@ -157,10 +157,10 @@ def best_configurations(
     """
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
-    cases, place = np.unique(replicas + 1j * network, return_inverse=True)
+    cases, inverse = np.unique(replicas + 1j * network, return_inverse=True)
     search = BatchSizeSearch(perf, grad, limits, cases.real, cases.imag, PARAMS)
-    found = search.published() if limits.compat else search.exact()
-    return Best(*(values[place] for values in found))
+    best = search.published() if limits.compat else search.exact()
+    return Best(*(values[inverse] for values in best))
 
 
 def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
@@ -175,8 +175,8 @@ def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> 
     if not limits.accumulation:
         return np.zeros_like(local)
     steps: Floats = np.ceil(local / limits.high - PARAMS.rounding) - 1
-    alone = (replicas == 1) & (local > limits.least + PARAMS.rounding)
-    return np.maximum(steps, alone)
+    single = (replicas == 1) & (local > limits.least + PARAMS.rounding)
+    return np.maximum(steps, single)
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ class BatchSizeSearch:
         )
         atomic = np.ceil(local / (accum + 1) - self.params.rounding)
         goodput = self._allowed_goodput(np.arange(len(first)), atomic, accum + 1)
-        chosen = np.argmax(goodput, axis=0), np.arange(len(first))
-        return Best(goodput[chosen], atomic[chosen], accum[chosen])
+        index = np.argmax(goodput, axis=0), np.arange(len(first))
+        return Best(goodput[index], atomic[index], accum[index])
 
     def exact(self) -> Best:
         """Return the best of all configurations, 0 where none is allowed."""
@@ -227,11 +227,11 @@ class BatchSizeSearch:
         best = self._best_size(case, np.ones(len(case)))
         if self.limits.accumulation:
             fewest = self._fewest_steps(case)
-            known = self._best_size(case, fewest)
+            at_fewest = self._best_size(case, fewest)
             best = reduce(
-                Best.or_better, [best, known, self._best_size(case, fewest + 1)]
+                Best.or_better, [best, at_fewest, self._best_size(case, fewest + 1)]
             )
-            best = self._among_sizes(best, fewest, known.atomic)
+            best = self._among_sizes(best, fewest, at_fewest.atomic)
         return Best(*(np.where(best.goodput > 0, values, 0.0) for values in best))
 
     @property
@@ -257,14 +257,14 @@ class BatchSizeSearch:
         )
         last = np.minimum(self._high, np.floor(self.limits.most / samples))
         if self.limits.accumulation:
-            alone = (self.replicas[case] == 1) & (steps == 1)
-            last = np.where(alone, np.minimum(last, np.ceil(self.limits.least)), last)
+            single = (self.replicas[case] == 1) & (steps == 1)
+            last = np.where(single, np.minimum(last, np.ceil(self.limits.least)), last)
         size = _first_where(lambda size: ~self._rises(case, size, steps), first, last)
-        found = [
+        candidates = [
             Best(self._allowed_goodput(case, atomic, steps), atomic, steps - 1)
             for atomic in (np.maximum(size - 1, first), size)
         ]
-        return found[0].or_better(found[1])
+        return candidates[0].or_better(candidates[1])
 
     def _among_sizes(self, best: Best, fewest: Floats, size: Floats) -> Best:
         """Return `best`, or better ones with at least `fewest` and other sizes than `size`."""
@@ -272,39 +272,41 @@ class BatchSizeSearch:
         enough = best.goodput * (1 + self.params.gain)
         first = np.full(len(fewest), np.ceil(self.limits.low))
         top = np.maximum(first, np.minimum(size + 1, self._high))
-        least = _first_where(
+        bottom = _first_where(
             lambda b: self._potential(case, b, fewest) > enough, first, size - 1
         )
-        most = self.params.most_sizes
-        count = np.minimum(top - least + 1, most).astype(np.int64)
-        found = Best(*(values.copy() for values in best))
+        limit = self.params.most_sizes
+        count = np.minimum(top - bottom + 1, limit).astype(np.int64)
+        improved = Best(*(values.copy() for values in best))
         filled = np.flatnonzero(count > 0)
-        filled = filled[
-            np.argsort(count[filled])
-        ]  # so that cases of a part have as many sizes
-        for part in np.array_split(filled, 1 + count.sum() // self.params.at_once):
-            last = count[part, None] - 1
-            place = np.minimum(np.arange(last.max(initial=0) + 1), last)
+        # Sorted so that the cases of a chunk have about as many sizes.
+        filled = filled[np.argsort(count[filled])]
+        for chunk in np.array_split(filled, 1 + count.sum() // self.params.at_once):
+            last = count[chunk, None] - 1
+            offset = np.minimum(np.arange(last.max(initial=0) + 1), last)
             # Of too many the largest, and the smallest, which fit closer limits.
             sizes = (
-                np.where(2 * place < most, top[part, None], least[part, None] + last)
-                - place
+                np.where(
+                    2 * offset < limit, top[chunk, None], bottom[chunk, None] + last
+                )
+                - offset
             )
-            for values in self._best_steps(part[:, None], sizes):
+            for values in self._best_steps(chunk[:, None], sizes):
                 column = values.goodput.argmax(axis=1)[:, None]
                 picked = [
-                    np.take_along_axis(each, column, axis=1).ravel() for each in values
+                    np.take_along_axis(figures, column, axis=1).ravel()
+                    for figures in values
                 ]
-                better = picked[0] > found.goodput[part]
-                for old, new in zip(found, picked, strict=True):
-                    old[part[better]] = new[better]
-        return found
+                better = picked[0] > improved.goodput[chunk]
+                for old, new in zip(improved, picked, strict=True):
+                    old[chunk[better]] = new[better]
+        return improved
 
     def _best_steps(self, case: IntArray, atomic: Floats) -> Iterator[Best]:
         # With the ideal number of micro-batches, rounded each way.
         samples = self.replicas[case] * atomic
-        alone = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
-        first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + alone)
+        single = (self.replicas[case] == 1) & (atomic > np.ceil(self.limits.least))
+        first = np.maximum(np.ceil(self.limits.least / samples), 1.0 + single)
         last = np.floor(self.limits.most / samples)
         down = np.maximum(
             first, np.minimum(np.floor(self._ideal_steps(case, atomic)), last)

@@ -90,11 +90,11 @@ class ScoredRecord:
     @cached_property
     def bounds(self) -> dict[str, float]:
         """Lower bounds by name: of each rule, of our run as a whole, and of peers."""
-        found = {bound.name: float(bound.value) for bound in self.record.bounds}
+        bounds = {bound.name: float(bound.value) for bound in self.record.bounds}
         for outcome in self.outcomes:
             if outcome.bound is not None:
-                found[f"{outcome.method.name}, in the end"] = outcome.bound
-        return found
+                bounds[f"{outcome.method.name}, in the end"] = outcome.bound
+        return bounds
 
     def excess(self, value: float | None) -> float | None:
         """Return (value - best) / best; None without a value, or where best is 0 and value not."""
@@ -109,23 +109,25 @@ class ScoredRecord:
         return self.excess(outcome.value) == 0.0
 
 
-def is_equal(one: float, other: float) -> bool:
+def is_equal(value: float, reference: float) -> bool:
     """Return True if two values differ by rounding at most.
 
-    `one`, `other`: values of one unit.
+    `value`, `reference`: values of one unit.
     Returns: whether they differ by at most `TOLERANCE` of the larger one.
     """
-    return math.isclose(one, other, rel_tol=TOLERANCE)
+    return math.isclose(value, reference, rel_tol=TOLERANCE)
 
 
-def is_above(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
+def is_above(value: float, reference: float, tolerance: float = TOLERANCE) -> bool:
     """Return True if a value is larger than another by more than a tolerance.
 
-    `one`, `other`: values of one unit.
+    `value`, `reference`: values of one unit.
     `tolerance`: share of the larger one.
-    Returns: whether `one` is above `other`.
+    Returns: whether `value` is above `reference`.
     """
-    return one - other > max(tolerance, TOLERANCE) * max(abs(one), abs(other))
+    return value - reference > max(tolerance, TOLERANCE) * max(
+        abs(value), abs(reference)
+    )
 
 
 def written(value: float | None) -> str:
@@ -143,10 +145,10 @@ def instances(
 
 def _settings(record: BenchRecord) -> Identity:
     """Return the settings that people choose."""
-    chosen = ("deterministic", "deterministic_limit", "gap", "seed", "workers")
+    names = ("deterministic", "deterministic_limit", "gap", "seed", "workers")
     return (
         repr(record.time_limit),
-        *(repr(record.settings.get(name)) for name in chosen),
+        *(repr(record.settings.get(name)) for name in names),
     )
 
 
@@ -169,31 +171,31 @@ def by_identity(
     Returns: in the order of the file.
     Raises `InputError`: an instance is there twice with the same settings.
     """
-    found: dict[Identity, BenchRecord] = {}
+    indexed: dict[Identity, BenchRecord] = {}
     for number, record in enumerate(records, 1):
-        if name(record) in found:
+        if name(record) in indexed:
             raise InputError(
                 f'"{record.instance}" of family "{record.family}" is there twice with the same '
                 "settings: expected one record of it in a file that is compared",
                 source=f"{source}: line {number}",
                 field="instance",
             )
-        found[name(record)] = record
-    return found
+        indexed[name(record)] = record
+    return indexed
 
 
 def cases_of(records: Sequence[BenchRecord]) -> list[ScoredRecord]:
     """Return the case of every record; records of one instance share their best value."""
-    outcomes = [tuple(_outcomes(record)) for record in records]
+    by_record = [tuple(_outcomes(record)) for record in records]
     identity = instances([records])
     best: dict[Identity, float] = {}
-    for record, own in zip(records, outcomes, strict=True):
-        values = [outcome.value for outcome in own if outcome.value is not None]
+    for record, outcomes in zip(records, by_record, strict=True):
+        values = [outcome.value for outcome in outcomes if outcome.value is not None]
         if values:
             best[identity(record)] = min(*values, best.get(identity(record), values[0]))
     return [
-        ScoredRecord(record, own, best.get(identity(record)))
-        for record, own in zip(records, outcomes, strict=True)
+        ScoredRecord(record, outcomes, best.get(identity(record)))
+        for record, outcomes in zip(records, by_record, strict=True)
     ]
 
 

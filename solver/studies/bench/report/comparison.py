@@ -83,16 +83,18 @@ def compare(
     shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
     for pair in shared:
         _refuse_other_units(pair, sources)
-    worse = [found for pair in shared for found in _worse(*pair, tolerance)]
-    better = [found for old, new in shared for found in _worse(new, old, tolerance)]
+    worse = [difference for pair in shared for difference in _worse(*pair, tolerance)]
+    better = [
+        difference for old, new in shared for difference in _worse(new, old, tolerance)
+    ]
     return Comparison(
         instances=len(shared),
         regressions=tuple(worse),
-        improvements=tuple(_turned(found) for found in better),
+        improvements=tuple(_turned(difference) for difference in better),
         only_before=tuple(_label(key) for key in earlier if key not in later),
         only_after=tuple(_label(key) for key in later if key not in earlier),
         contradictions=tuple(
-            found for pair in shared for found in _contradictions(pair)
+            contradiction for pair in shared for contradiction in _contradictions(pair)
         ),
         is_other_machine=any(old.machine != new.machine for old, new in shared),
         has_other_limit=any(old.time_limit != new.time_limit for old, new in shared),
@@ -103,12 +105,17 @@ def _label(key: Identity) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _turned(found: Difference) -> Difference:
-    size = found.size
+def _turned(difference: Difference) -> Difference:
+    size = difference.size
     if size is not None:
         size = None if size == -1 else -size / (1 + size)
     return Difference(
-        found.change, found.family, found.instance, found.after, found.before, size
+        difference.change,
+        difference.family,
+        difference.instance,
+        difference.after,
+        difference.before,
+        size,
     )
 
 
@@ -157,22 +164,22 @@ def _worse_figure(
     before, after = getattr(old, change), getattr(new, change)
     if before is None:
         return
-    less, more = (before, after) if change is Change.VALUE else (after, before)
-    if after is None or is_above(more, less, tolerance):
+    lower, higher = (before, after) if change is Change.VALUE else (after, before)
+    if after is None or is_above(higher, lower, tolerance):
         size = (after - before) / before if after is not None and before else None
         yield _difference(change, new, written(before), written(after), size)
 
 
 def _contradictions(pair: Pair) -> Iterator[Contradiction]:
     old, new = pair
-    for one, other, when in ((old, new, "now"), (new, old, "before")):
+    for bounding, solved, when in ((old, new, "now"), (new, old, "before")):
         if (
-            one.bound is None
-            or other.value is None
-            or not is_above(one.bound, other.value)
+            bounding.bound is None
+            or solved.value is None
+            or not is_above(bounding.bound, solved.value)
         ):
             continue
-        bound, value = written(one.bound), written(other.value)
+        bound, value = written(bounding.bound), written(solved.value)
         text = f"the bound {bound} is above the value {value} found {when}"
         yield Contradiction(new.family, new.instance, text)
 

@@ -99,7 +99,7 @@ def bench_report(
         source=source,
         baseline=None if baseline is None else baseline[1],
         every=_part("all", cases),
-        families=tuple(_part(name, own) for name, own in families.items()),
+        families=tuple(_part(name, members) for name, members in families.items()),
         reasons=tuple(reason_rows(cases)),
         namesakes={name: count for name, count in names.items() if count > 1},
         contradictions=(*contradictions(cases), *across),

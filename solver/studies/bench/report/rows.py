@@ -56,13 +56,13 @@ class Spread:
     @classmethod
     def of(cls, pairs: Iterable[tuple[float | None, str]]) -> Spread:
         """Return the spread of figures, each with the name of its instance; None is left out."""
-        known = [(figure, name) for figure, name in pairs if figure is not None]
-        if not known:
+        kept = [(figure, name) for figure, name in pairs if figure is not None]
+        if not kept:
             return cls()
-        figures = np.array([figure for figure, _ in known])
+        figures = np.array([figure for figure, _ in kept])
         last = int(np.argmax(figures))
         mean, median = float(np.mean(figures)), float(np.median(figures))
-        return cls(len(known), mean, median, float(figures[last]), known[last][1])
+        return cls(len(kept), mean, median, float(figures[last]), kept[last][1])
 
 
 @dataclass(frozen=True)
@@ -131,19 +131,22 @@ def family_row(family: str, cases: Sequence[ScoredRecord]) -> FamilyRow:
 
 def method_rows(cases: Sequence[ScoredRecord]) -> list[MethodRow]:
     """Return a row for every method: ours, peers, then heuristics, the most useful first."""
-    found: dict[Method, list[tuple[ScoredRecord, Outcome]]] = {}
+    outcomes: dict[Method, list[tuple[ScoredRecord, Outcome]]] = {}
     excesses: dict[Method, Excesses] = {}
     for number, case in enumerate(cases):
         for outcome in case.outcomes:
-            found.setdefault(outcome.method, []).append((case, outcome))
-            own = excesses.setdefault(outcome.method, {})
+            outcomes.setdefault(outcome.method, []).append((case, outcome))
+            by_case = excesses.setdefault(outcome.method, {})
             if (excess := case.excess(outcome.value)) is not None:
-                own[number] = excess, case.label
+                by_case[number] = excess, case.label
     common = set(range(len(cases)))
-    for own in sorted(excesses.values(), key=len, reverse=True):
-        both = common & own.keys()
-        common = both if len(both) >= LEAST_COMMON * len(cases) else common
-    rows = [_method_row(found[method], own, common) for method, own in excesses.items()]
+    for by_case in sorted(excesses.values(), key=len, reverse=True):
+        shared = common & by_case.keys()
+        common = shared if len(shared) >= LEAST_COMMON * len(cases) else common
+    rows = [
+        _method_row(outcomes[method], by_case, common)
+        for method, by_case in excesses.items()
+    ]
     order = list(Role)
     return sorted(
         rows,
@@ -183,9 +186,9 @@ def _method_row(
 
 def reason_rows(cases: Sequence[ScoredRecord]) -> list[ReasonRow]:
     """Return the reasons why methods are infeasible or failed, the most frequent first."""
-    found: dict[tuple[OutcomeState, str], Counter[str]] = {}
+    counts: dict[tuple[OutcomeState, str], Counter[str]] = {}
     for state, reason, method in _reasons(cases):
-        found.setdefault((state, reason), Counter())[method] += 1
+        counts.setdefault((state, reason), Counter())[method] += 1
     rows = [
         ReasonRow(
             state,
@@ -193,7 +196,7 @@ def reason_rows(cases: Sequence[ScoredRecord]) -> list[ReasonRow]:
             methods.total(),
             tuple(name for name, _ in methods.most_common()),
         )
-        for (state, reason), methods in found.items()
+        for (state, reason), methods in counts.items()
     ]
     return sorted(rows, key=lambda row: (-row.count, row.state, row.reason))
 
@@ -228,8 +231,8 @@ class PerformanceProfile:
     def share(self, excess: float) -> float:
         """Return the share of instances whose value is at most `excess` above the best one."""
         # Ratios are rounded, so 1.1 may be a little more than 1 + 0.1.
-        place = bisect_right(self.steps, 1 + excess + 1e-12, key=itemgetter(0))
-        return self.steps[place - 1][1] if place else 0.0
+        position = bisect_right(self.steps, 1 + excess + 1e-12, key=itemgetter(0))
+        return self.steps[position - 1][1] if position else 0.0
 
 
 @dataclass(frozen=True)
@@ -251,23 +254,25 @@ class GapCurve:
 
 def profiles(cases: Sequence[ScoredRecord]) -> list[PerformanceProfile]:
     """Return the profile of every method, over all cases that any method solved."""
-    known = [case for case in cases if case.best is not None]
+    solved = [case for case in cases if case.best is not None]
     ratios: dict[Method, list[float]] = {}
-    for case in known:
+    for case in solved:
         for outcome in case.outcomes:
             excess = case.excess(outcome.value)
-            own = ratios.setdefault(outcome.method, [])
+            values = ratios.setdefault(outcome.method, [])
             if excess is not None:
-                own.append(1 + excess)
+                values.append(1 + excess)
     return [
-        PerformanceProfile(method, _steps(own, len(known)))
-        for method, own in ratios.items()
+        PerformanceProfile(method, _steps(values, len(solved)))
+        for method, values in ratios.items()
     ]
 
 
 def _steps(ratios: Sequence[float], count: int) -> tuple[tuple[float, float], ...]:
-    found, times = np.unique(np.array(ratios), return_counts=True)
-    return tuple(zip(found.tolist(), (np.cumsum(times) / count).tolist(), strict=True))
+    distinct, times = np.unique(np.array(ratios), return_counts=True)
+    return tuple(
+        zip(distinct.tolist(), (np.cumsum(times) / count).tolist(), strict=True)
+    )
 
 
 def gap_curve(
@@ -280,36 +285,38 @@ def gap_curve(
     `family`: name of the curve.
     """
     falls = [list(_falls(case.record)) for case in cases]
-    times = sorted({max(time, params.least_time) for own in falls for time, _ in own})
+    times = sorted(
+        {max(time, params.least_time) for steps in falls for time, _ in steps}
+    )
     kept = _thinned(times, params.most_times)
     total = np.zeros(len(kept))
-    for own in falls:
-        moments = np.array([max(time, params.least_time) for time, _ in own])
-        gaps = np.array([1.0, *(gap for _, gap in own)])
+    for steps in falls:
+        moments = np.array([max(time, params.least_time) for time, _ in steps])
+        gaps = np.array([1.0, *(gap for _, gap in steps)])
         total += gaps[np.searchsorted(moments, kept, side="right")]
     means = total / len(cases)
     return GapCurve(family, tuple(zip(kept, means.tolist(), strict=True)))
 
 
-def _thinned(times: Sequence[float], most: int) -> list[float]:
-    """Return at most `most` of the times, evenly on a logarithmic axis, with the last one."""
-    if len(times) <= most:
+def _thinned(times: Sequence[float], limit: int) -> list[float]:
+    """Return at most `limit` of the times, evenly on a logarithmic axis, with the last one."""
+    if len(times) <= limit:
         return list(times)
-    grid = np.geomspace(times[0], times[-1], most)
+    grid = np.geomspace(times[0], times[-1], limit)
     grid[-1] = times[-1]
-    places = np.unique(np.searchsorted(np.array(times), grid, side="right") - 1)
-    return [times[place] for place in places.tolist()]
+    indices = np.unique(np.searchsorted(np.array(times), grid, side="right") - 1)
+    return [times[index] for index in indices.tolist()]
 
 
 def _falls(record: BenchRecord) -> Iterator[tuple[float, float]]:
     """Yield the seconds at which the gap of a record may change, and the gap from then on."""
-    least = 1.0
+    lowest = 1.0
     for seconds, value, bound in record.anytime:
-        least = min(least, _gap(value, bound))
-        yield seconds, least
+        lowest = min(lowest, _gap(value, bound))
+        yield seconds, lowest
     is_empty = record.status is Status.INFEASIBLE
     last = max([record.seconds, *(seconds for seconds, *_ in record.anytime)])
-    yield last, 0.0 if is_empty else min(least, _gap(record.value, record.bound))
+    yield last, 0.0 if is_empty else min(lowest, _gap(record.value, record.bound))
 
 
 def _gap(value: float | None, bound: float | None) -> float:
