@@ -347,11 +347,11 @@ def _refuse_moving_stages(trace: Trace) -> None:
         )
 
 
-def _refuse_gaps(replica_step: Trace) -> None:
-    compute = replica_step.where(replica_step.is_compute)
+def _refuse_gaps(trace: Trace) -> None:
+    compute = trace.where(trace.is_compute)
     if not len(compute):
-        raise replica_step.error(0, "is a transfer in a step without compute ops")
-    shape = (int(replica_step.stage.max()) + 1, int(replica_step.microbatch.max()) + 1)
+        raise trace.error(0, "is a transfer in a step without compute ops")
+    shape = (int(trace.stage.max()) + 1, int(trace.microbatch.max()) + 1)
     for name, column, count in (
         ("stage", compute.stage, shape[0]),
         ("micro-batch", compute.microbatch, shape[1]),
@@ -361,7 +361,7 @@ def _refuse_gaps(replica_step: Trace) -> None:
         if absent is not None:
             hint = ": is the file of its rank missing?" if name == "stage" else ""
             raise _absent(
-                replica_step, f"{name} {absent} has no op, {name} {count - 1} has{hint}"
+                trace, f"{name} {absent} has no op, {name} {count - 1} has{hint}"
             )
     fused = _first(compute.kind == KINDS.index("B"))
     is_split = np.any(
@@ -382,18 +382,15 @@ def _refuse_gaps(replica_step: Trace) -> None:
             raise _absent(compute, f"{text} is missing")
 
 
-def _absent(replica_step: Trace, message: str) -> InputError:
+def _absent(trace: Trace, message: str) -> InputError:
     files = sorted(
-        {
-            replica_step.sources[origin]
-            for origin in np.unique(replica_step.origin).tolist()
-        }
+        {trace.sources[origin] for origin in np.unique(trace.origin).tolist()}
     )
-    field = f"step {replica_step.step[0]}, replica {replica_step.replica[0]}"
+    field = f"step {trace.step[0]}, replica {trace.replica[0]}"
     return InputError(message, source=", ".join(files[:3]), field=field)
 
 
-def refuse_overlaps(replica_step: Trace, tolerance: int | None = None) -> int:
+def refuse_overlaps(trace: Trace, tolerance: int | None = None) -> int:
     """Refuse a replica-step in which ops of a device overlap by more than times may be off.
 
     Raises `InputError` where two ops overlap by more; names file and op.
@@ -402,19 +399,17 @@ def refuse_overlaps(replica_step: Trace, tolerance: int | None = None) -> int:
         says.
     Returns: nanoseconds of the largest overlap; 0 where there is none.
     """
-    compute = replica_step.where(
-        replica_step.is_compute & (replica_step.end > replica_step.start)
-    )
+    compute = trace.where(trace.is_compute & (trace.end > trace.start))
     same = np.diff(compute.device) == 0
-    allowed = tolerance_of(replica_step) if tolerance is None else tolerance
+    allowed = tolerance_of(trace) if tolerance is None else tolerance
     excess = np.where(same, compute.end[:-1] - compute.start[1:], 0)
     row = _first(excess > allowed)
     if row is not None:
-        amount, limit = replica_step.times((excess[row], allowed))
+        amount, limit = trace.times((excess[row], allowed))
         earlier, device = compute.op(row), compute.device[row]
         raise compute.error(
             row + 1,
-            f"starts {amount} {replica_step.unit} before {earlier} ends on device {device}; "
+            f"starts {amount} {trace.unit} before {earlier} ends on device {device}; "
             f"expected one op at a time (clocks may be off by {limit})",
         )
     return int(excess.max(initial=0))

@@ -293,16 +293,14 @@ def _winning_reason(search: PlanSearch, winner: Candidate) -> str:
     rivals = [c for c in search.candidates if c is not winner and c.ruled_out is None]
     undecided = [c for c in rivals if _may_win(search, c)]
     if any(c.split_high > winner.low for c in undecided):
-        most = max(c.high for c in undecided)
-        return (
-            f"best found; {len(undecided)} others may reach up to {most:.6g} samples/s"
-        )
+        highest = max(c.high for c in undecided)
+        return f"best found; {len(undecided)} others may reach up to {highest:.6g} samples/s"
     by_split = [c for c in (winner, *undecided) if _is_rest_open(search, c)]
     if by_split:
-        most = max(c.rest_high for c in by_split) / winner.low - 1
+        excess = max(c.rest_high for c in by_split) / winner.low - 1
         return (
             f"proved for the splits found; other splits, of {len(by_split)} configurations, may be "
-            f"better by at most {math.ceil(most * 1e4) / 100:.2f} %"
+            f"better by at most {math.ceil(excess * 1e4) / 100:.2f} %"
         )
     if any(c.high > winner.low for c in rivals):
         return "proved: no other configuration is better by more than the gap asked for"
@@ -376,14 +374,14 @@ def shortage_of(
             for e in candidate.step.failures
             if exceeds_memory(e)
         ]
-        known = [
+        overruns = [
             (max(peak.values()), list(peak.values()), name)
             for peak, name in peaks
             if peak
         ]
-        if not known:
+        if not overruns:
             return None
-        needed, values, schedule = min(known)
+        needed, values, schedule = min(overruns)
         device = values.index(needed)
     return MemoryShortage(
         device=device,
@@ -422,9 +420,9 @@ def _remedies(
     sizes = [s for s in model.microbatch_sizes if s < size and lack(s, depth) is None]
     if sizes:
         yield f"micro-batch size {max(sizes)}"
-    most = min(cluster.devices, model.num_layers) if schedule is None else 0
-    deeper = (depth << power for power in range(1, most.bit_length()))
-    fitting = [d for d in deeper if d <= most and lack(size, d) is None]
+    deepest = min(cluster.devices, model.num_layers) if schedule is None else 0
+    deeper = (depth << power for power in range(1, deepest.bit_length()))
+    fitting = [d for d in deeper if d <= deepest and lack(size, d) is None]
     if fitting:
         yield f"a pipeline of {fitting[0]} devices"
     if model.recompute != "full" and lack(size, depth, states_only=True) is None:

@@ -86,7 +86,7 @@ class PipelineArrays:
     @property
     def tails(self) -> list[IntArray]:
         """Durations of all-reduces and optimizer steps, as far as there are some."""
-        return [part for part in (self.allreduce, self.optimizer) if part is not None]
+        return [tail for tail in (self.allreduce, self.optimizer) if tail is not None]
 
     @property
     def late_share(self) -> Fraction:
@@ -107,7 +107,9 @@ class PipelineArrays:
             self.room,
         )
         tails = (self.allreduce, self.optimizer)
-        same = [None if part is None else part.tobytes() for part in (*arrays, *tails)]
+        same = [
+            None if array is None else array.tobytes() for array in (*arrays, *tails)
+        ]
         return (self.microbatches, self.pipeline.layers.tick, *same)
 
     def links(self) -> tuple[IntArray, IntArray]:
@@ -200,7 +202,11 @@ def _skeleton(
 
 def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
     share, layers = arrays.late_share, arrays.pipeline.layers
-    released = [(row, part) for row, part in enumerate((1 - share, share), 1) if part]
+    released = [
+        (row, fraction)
+        for row, fraction in enumerate((1 - share, share), 1)
+        if fraction
+    ]
     states = np.array(arrays.pipeline.sums("state"), dtype=object)
     count, stages = arrays.microbatches, len(arrays.device)
     pools = []
@@ -209,7 +215,9 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
         amounts = [layers.grain * amount for amount in arrays.held[mine].tolist()]
         shift = 0
         if len(released) > 1:
-            amounts += [amount * part for _, part in released for amount in amounts]
+            amounts += [
+                amount * fraction for _, fraction in released for amount in amounts
+            ]
             shift = len(mine)
         forwards = (mine[:, None] * count + np.arange(count)).ravel()
         index = np.repeat(np.arange(len(mine)), count)
@@ -224,7 +232,7 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
                 [forwards + row * stages * count for row, _ in released]
             ),
             release_amount=np.concatenate(
-                [index + place * shift for place in range(1, len(released) + 1)]
+                [index + position * shift for position in range(1, len(released) + 1)]
             ),
         )
         pools.append(pool)
@@ -252,13 +260,13 @@ def load_bound(arrays: PipelineArrays) -> int:
     head, home, tail = _head(arrays), _home(arrays), _least_tail(arrays)
     load = arrays.duration.sum(axis=0) * arrays.microbatches
     passing = load - _weight(arrays) * arrays.microbatches
-    places = [arrays.device == device for device in range(len(arrays.room))]
-    ends = (
+    masks = [arrays.device == device for device in range(len(arrays.room))]
+    bounds = (
         max(load[mine].sum() + tail[mine].min(), passing[mine].sum() + home[mine].min())
-        for mine in places
+        for mine in masks
     )
     return int(
-        max(head[mine].min() + end for mine, end in zip(places, ends, strict=True))
+        max(head[mine].min() + bound for mine, bound in zip(masks, bounds, strict=True))
     )
 
 
@@ -293,16 +301,15 @@ def memory_bound(arrays: PipelineArrays) -> int:
 def _byte_ticks(arrays: PipelineArrays, share: Fraction) -> list[int]:
     # The least amount times time that one micro-batch takes of each stage's memory.
     there, back = arrays.links()
-    own = arrays.duration[:2].sum(axis=0)
-    own[:-1] += there[:-1] + back[1:]
-    trips = np.cumsum(own[::-1])[
-        ::-1
-    ]  # from the start of a forward to the end of its backward
+    durations = arrays.duration[:2].sum(axis=0)
+    durations[:-1] += there[:-1] + back[1:]
+    # From the start of a forward to the end of its backward.
+    trips = np.cumsum(durations[::-1])[::-1]
     held, weight = arrays.held.tolist(), _weight(arrays).tolist()
     late = (amount * share.numerator // share.denominator for amount in held)
     return [
-        amount * trip + part * time
-        for amount, trip, part, time in zip(
+        amount * trip + late_amount * time
+        for amount, trip, late_amount, time in zip(
             held, trips.tolist(), late, weight, strict=True
         )
     ]

@@ -98,16 +98,16 @@ class PipelineBuilder:
         def rounded(times: list[Fraction]) -> list[Fraction]:
             return [round(time / tick) * tick for time in times]
 
-        parts = rounded(of("backward_input")), rounded(of("backward_weight"))
-        both = [i + w for i, w in zip(*parts, strict=True)]
+        halves = rounded(of("backward_input")), rounded(of("backward_weight"))
+        fused = [i + w for i, w in zip(*halves, strict=True)]
         activation, state = of("activation_bytes"), of("state_bytes")
         return LayerFigures(
             tick=tick,
             grain=grain_of([*activation, *state]),
             forward=rounded(of("forward")),
-            backward=both if model.is_split else rounded(model.backward(size)),
-            backward_input=parts[0],
-            backward_weight=parts[1],
+            backward=fused if model.is_split else rounded(model.backward(size)),
+            backward_input=halves[0],
+            backward_weight=halves[1],
             optimizer=rounded(of("optimizer")),
             output=of("output_bytes"),
             parameters=of("parameter_bytes"),
@@ -151,14 +151,15 @@ class PipelineBuilder:
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
         moments = self.open_moments(configuration)
-        least = self._best_balanced(configuration, moments.necessary, quick=quick)
-        if least is None:
+        balanced = self._best_balanced(configuration, moments.necessary, quick=quick)
+        if balanced is None:
             return None
         with suppress(SplitUndecidedError):
-            least = (
-                self._best_balanced(configuration, moments.likely, quick=quick) or least
+            balanced = (
+                self._best_balanced(configuration, moments.likely, quick=quick)
+                or balanced
             )
-        return least.boundaries, least.proved
+        return balanced.boundaries, balanced.proved
 
     def _best_balanced(
         self, configuration: Configuration, moments: Sequence[Moments], *, quick: bool
@@ -211,32 +212,32 @@ class PipelineBuilder:
             else:
                 held = problem.device_bytes(boundaries)
                 peaks.append((held.index(max(held)), max(held)))
-        device, least = min(peaks, key=lambda peak: peak[1])
-        return device, least * self.layers(size).grain
+        device, grains = min(peaks, key=lambda peak: peak[1])
+        return device, grains * self.layers(size).grain
 
     def _balanced_split(
         self, size: int, devices: Devices, in_flight: Moments, *, quick: bool
     ) -> Split | None:
-        problem, known = self._problem(size, devices, in_flight), None
+        problem, fallback = self._problem(size, devices, in_flight), None
         if quick:
             return quick_split(problem)
         with suppress(SplitUndecidedError):
-            known = self._balanced(size, devices, in_flight, quick=True)
-            if known is None or known.proved:
-                return known
+            fallback = self._balanced(size, devices, in_flight, quick=True)
+            if fallback is None or fallback.proved:
+                return fallback
         try:
-            found = best_split(problem)
+            best = best_split(problem)
         except SplitUndecidedError:
-            if known is None:
+            if fallback is None:
                 raise
-            return known
+            return fallback
         if (
-            known is None
-            or found is None
-            or found.slowest_device < known.slowest_device
+            fallback is None
+            or best is None
+            or best.slowest_device < fallback.slowest_device
         ):
-            return found
-        return replace(known, proved=found.proved)
+            return best
+        return replace(fallback, proved=best.proved)
 
     def _slowest_device(self, size: int, devices: Devices) -> int:
         # A lower bound on its ticks under any split.
@@ -389,10 +390,10 @@ class PipelineBuilder:
             )
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
-            left = (
+            exposed = (
                 _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
             )
-            times.append(layers.ticks(left))
+            times.append(layers.ticks(exposed))
         return times
 
 
@@ -443,8 +444,8 @@ class Pipeline:
             "optimizer": self._times("optimizer") if any(layers.optimizer) else None,
             "plan": self._origin(),
         }
-        given = {name: value for name, value in document.items() if value is not None}
-        return PipelineInstance.parse(given)
+        entries = {name: value for name, value in document.items() if value is not None}
+        return PipelineInstance.parse(entries)
 
     def _origin(self) -> dict[str, Any]:
         c = self.configuration

@@ -187,12 +187,12 @@ class Candidate:
     def offer_known(self, task: Any) -> None:
         """Propose its best schedule to the board of a task of its pipeline."""
         if self.solved is not None:
-            known, name = self.solved
-            task.board.propose(Schedule(task.problem, known), name)
+            start, name = self.solved
+            task.board.propose(Schedule(task.problem, start), name)
         elif (self.rule or self.is_finalist) and self.arrays is not None:
-            start = self.known_start()
-            if start is not None:
-                offer_start(task, self.arrays, start, BY_RULE if self.rule else SWEEP)
+            seed = self.known_start()
+            if seed is not None:
+                offer_start(task, self.arrays, seed, BY_RULE if self.rule else SWEEP)
 
     def learn(self, result: Result) -> None:
         """Take over the schedule and bound of a run."""
@@ -230,12 +230,12 @@ class Candidate:
         """Whether nothing is open that may have a schedule."""
         return math.inf == self.split_floor == self.rest_floor
 
-    def swap_split(self, other: Candidate) -> None:
+    def swap_split(self, candidate: Candidate) -> None:
         """Exchange the split, its schedule and all that is known of it with another candidate."""
         for name in OF_SPLIT:
-            mine, its = getattr(self, name), getattr(other, name)
+            mine, its = getattr(self, name), getattr(candidate, name)
             setattr(self, name, its)
-            setattr(other, name, mine)
+            setattr(candidate, name, mine)
 
     def show(
         self, boundaries: tuple[int, ...], proved: bool | None, arrays: PipelineArrays
@@ -248,12 +248,12 @@ class Candidate:
         self.arrays, self.instance = arrays, None
         self.boundaries, self.split_proved = boundaries, proved
 
-    def take(self, found: QuickSchedule | None) -> bool:
+    def take(self, schedule: QuickSchedule | None) -> bool:
         """Take over a quick schedule; return true if it is better than the known one."""
-        if found is None or (self.step.reached or math.inf) <= found.makespan:
+        if schedule is None or (self.step.reached or math.inf) <= schedule.makespan:
             return False
-        self.step.reached, self.step.method = found.makespan, found.method
-        self.rule, self.start, self.solved = found.rule, found.start, None
+        self.step.reached, self.step.method = schedule.makespan, schedule.method
+        self.rule, self.start, self.solved = schedule.rule, schedule.start, None
         return True
 
 

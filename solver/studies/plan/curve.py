@@ -39,9 +39,11 @@ class NoScheduleError(PpsolveError):
         self.microbatches = microbatches
         self.reasons = list(reasons)
         self.is_proved = is_proved
-        what = "there is no schedule (proved)" if is_proved else "no schedule was found"
+        outcome = (
+            "there is no schedule (proved)" if is_proved else "no schedule was found"
+        )
         super().__init__(
-            f"with {microbatches} micro-batches {what}: {'; '.join(reasons)}"
+            f"with {microbatches} micro-batches {outcome}: {'; '.join(reasons)}"
         )
 
 
@@ -157,10 +159,10 @@ def _check_alike(instance: PipelineInstance) -> None:
     for field, entry in instance.amounts().items():
         for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
             if isinstance(item, tuple):
-                what = "durations" if field.startswith("times.") else "amounts"
+                noun = "durations" if field.startswith("times.") else "amounts"
                 owner = "stage boundary" if field == "p2p.bytes" else "stage"
                 raise InputError(
-                    f"expected one number per {owner}: {what} per micro-batch say nothing of "
+                    f"expected one number per {owner}: {noun} per micro-batch say nothing of "
                     "other numbers of micro-batches",
                     source=instance.name,
                     field=f"{field}[{index}]",
@@ -179,9 +181,9 @@ def _points(
     on_progress: ProgressListener | None,
 ) -> Iterator[PipelineInstance]:
     began = time.monotonic()
-    for place, number in enumerate(numbers):
+    for index, number in enumerate(numbers):
         if on_progress is not None:
-            told = f"{number} micro-batches ({place + 1} of {len(numbers)})"
+            told = f"{number} micro-batches ({index + 1} of {len(numbers)})"
             on_progress(Progress("phase", time.monotonic() - began, told))
         yield with_microbatches(instance, number)
 
@@ -230,6 +232,6 @@ def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> Ste
 
 def _leave_out(steps: Sequence[StepTime]) -> None:
     # Fewer micro-batches take no longer than more: by their schedule, some left out.
-    for fewer, more in reversed(list(pairwise(steps))):
-        if fewer.time.high > more.time.high:
-            fewer.reached, fewer.method = more.reached, more.method
+    for smaller, larger in reversed(list(pairwise(steps))):
+        if smaller.time.high > larger.time.high:
+            smaller.reached, smaller.method = larger.reached, larger.method

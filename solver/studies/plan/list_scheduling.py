@@ -80,13 +80,11 @@ class QuickScheduler:
         Returns: in ticks of the profile and grains.
         Raises `InputError`: the pipeline is too large, or one of its times is.
         """
-        arrays, most = (
-            PipelineArrays.of(self._builder.pipeline(configuration, boundaries)),
-            250_000,
-        )
+        arrays = PipelineArrays.of(self._builder.pipeline(configuration, boundaries))
         # The schedule and the check of a larger one take half a second.
-        if arrays.num_ops > min(most, MAX_LOWERED):
-            raise InputError(f"expected at most {most} ops, got {arrays.num_ops}")
+        limit = 250_000
+        if arrays.num_ops > min(limit, MAX_LOWERED):
+            raise InputError(f"expected at most {limit} ops, got {arrays.num_ops}")
         return arrays
 
     def bound(self, arrays: PipelineArrays) -> Fraction:
@@ -104,9 +102,9 @@ class QuickScheduler:
         key = (rules, *arrays.key)
         if key not in self._known:
             expect(arrays.num_ops * len(rules))
-            found = best_schedule(arrays, rules)
-            self._known[key] = found and QuickSchedule(
-                unit_time(found[1]), BY_RULE, found[0]
+            best = best_schedule(arrays, rules)
+            self._known[key] = best and QuickSchedule(
+                unit_time(best[1]), BY_RULE, best[0]
             )
         return self._known[key]
 
@@ -134,14 +132,14 @@ class QuickScheduler:
         """
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
-            found = (
+            schedule = (
                 None
                 if heuristic.is_search
                 else self._made(heuristic, instance, problem)
             )
-            if found is not None:
+            if schedule is not None:
                 return QuickSchedule(
-                    unit_time(found), heuristic.name, start=found.start
+                    unit_time(schedule), heuristic.name, start=schedule.start
                 )
         return None
 
@@ -161,25 +159,25 @@ class QuickScheduler:
         )
 
     def swept(
-        self, arrays: PipelineArrays, known: IntArray | None, steps: int, clock: Clock
+        self, arrays: PipelineArrays, start: IntArray | None, steps: int, clock: Clock
     ) -> QuickSchedule | None:
         """Return the schedule of a `list-sweep` of so many steps.
 
-        `known`: int64[n] or None, starts of a schedule to begin from, in ticks of the
+        `start`: int64[n] or None, starts of a schedule to begin from, in ticks of the
             profile.
         `steps`: schedules tried after its rules.
         Returns: none where every rule ends in a memory deadlock.
         """
         problem = lowered(arrays)[1]
         expect(arrays.num_ops * steps)
-        first = None if known is None else Schedule(problem, known)
+        first = None if start is None else Schedule(problem, start)
         try:
             board = Board.beginning(first, makespan_bound(arrays))
-            found = list_sweep(problem, Effort(clock, board=board), steps=steps)
+            schedule = list_sweep(problem, Effort(clock, board=board), steps=steps)
         except MemoryDeadlockError:
             return None
-        refuse_wrong(found, SWEEP)
-        return QuickSchedule(unit_time(found), SWEEP, start=found.start)
+        refuse_wrong(schedule, SWEEP)
+        return QuickSchedule(unit_time(schedule), SWEEP, start=schedule.start)
 
 
 def fitting_schedule(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
@@ -223,7 +221,7 @@ def best_schedule(
             (rule, justifier.improve(Schedule(problem, start), rule.passes).start)
             for rule, start in placed
         ]
-    rule, start = min(placed, key=lambda each: end_of(arrays, each[1]))
+    rule, start = min(placed, key=lambda pair: end_of(arrays, pair[1]))
     schedule = Schedule(lowered(arrays)[1], start)
     refuse_wrong(schedule, BY_RULE)
     return rule, schedule
@@ -234,19 +232,19 @@ def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
 
     Returns: int64[n], in ticks of the profile.
     """
-    found = best_schedule(arrays, (rule,))
-    assert found is not None
-    return found[1].start
+    best = best_schedule(arrays, (rule,))
+    assert best is not None
+    return best[1].start
 
 
 def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
     stages, count = len(arrays.device), arrays.microbatches
     arrival = arrays.duration.copy()
     arrival[:2] += arrays.links()
-    most = _most_in_flight(rule.warm_up, stages, len(arrays.room), count)
+    limits = _most_in_flight(rule.warm_up, stages, len(arrays.room), count)
     times = (arrays.duration.ravel(), arrival.ravel())
     memory = (arrays.held, arrays.freed.ravel(), arrays.room)
-    start = starts_in_flight(arrays.device, times, memory, most, count, rule.patience)
+    start = starts_in_flight(arrays.device, times, memory, limits, count, rule.patience)
     return None if start is None else with_tails(arrays, start)
 
 
@@ -267,21 +265,21 @@ def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
 
 def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
     # All-reduces and optimizer steps, first come first served.
-    ends = _last_ends(arrays, start)
-    ready, idle = ends[-1], np.zeros((2, len(arrays.room)), dtype=np.int64)
-    np.maximum.at(idle[1], arrays.device, ends.max(axis=0))
-    found = []
+    finishes = _last_ends(arrays, start)
+    release, idle = finishes[-1], np.zeros((2, len(arrays.room)), dtype=np.int64)
+    np.maximum.at(idle[1], arrays.device, finishes.max(axis=0))
+    starts = []
     for stream, length in enumerate((arrays.allreduce, arrays.optimizer)):
         if length is None:
             continue
-        begin = np.zeros_like(ready)
-        for stage in np.argsort(ready, kind="stable").tolist():
-            own = arrays.device[stage]
-            begin[stage] = max(ready[stage], idle[stream, own])
-            idle[stream, own] = begin[stage] + length[stage]
-        found.append(begin)
-        ready = begin + length
-    return np.stack(found, axis=1).ravel() if found else np.zeros(0, dtype=np.int64)
+        begin = np.zeros_like(release)
+        for stage in np.argsort(release, kind="stable").tolist():
+            device = arrays.device[stage]
+            begin[stage] = max(release[stage], idle[stream, device])
+            idle[stream, device] = begin[stage] + length[stage]
+        starts.append(begin)
+        release = begin + length
+    return np.stack(starts, axis=1).ravel() if starts else np.zeros(0, dtype=np.int64)
 
 
 def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:

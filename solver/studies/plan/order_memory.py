@@ -80,24 +80,24 @@ def moments_of_orders(
     Returns: at least one.
     """
     assert family.orders is not None
-    least: list[list[IntArray]] = []
+    kept: list[list[IntArray]] = []
     for order in family.orders(shape):
         held = in_flight_of(shape.stage_to_rank, order.orders, timed)
         tables = [
             np.unique(np.pad(t, ((1, 0), (0, 0)), constant_values=1), axis=0)
             for t in held
         ]
-        if not any(_never_exceeds(other, tables) for other in least):
-            least = [other for other in least if not _never_exceeds(tables, other)]
-            least.append(tables)
-    return tuple(tuple(_rows(shape, tables)) for tables in least)
+        if not any(_never_exceeds(rival, tables) for rival in kept):
+            kept = [rival for rival in kept if not _never_exceeds(tables, rival)]
+            kept.append(tables)
+    return tuple(tuple(_rows(shape, tables)) for tables in kept)
 
 
-def _never_exceeds(tables: list[IntArray], others: list[IntArray]) -> bool:
+def _never_exceeds(tables: list[IntArray], rivals: list[IntArray]) -> bool:
     """Whether each moment of each device is at most a moment of the other order."""
-    for table, other in zip(tables, others, strict=True):
+    for table, rival in zip(tables, rivals, strict=True):
         for row in table:
-            if not (row <= other).all(axis=1).any():
+            if not (row <= rival).all(axis=1).any():
                 return False
     return True
 

@@ -33,12 +33,12 @@ class NamedPlacement:
     def read(cls, text: str) -> NamedPlacement:
         """Read ``vshape``, ``v`` or ``interleaved:4`` (stages per device); raise `InputError`."""
         name, colon, count = text.strip().partition(":")
-        begun = [known for known in NAMED_PLACEMENTS if known.startswith(name)]
-        name = begun[0] if len(begun) == 1 else name
+        matches = [full for full in NAMED_PLACEMENTS if full.startswith(name)]
+        name = matches[0] if len(matches) == 1 else name
         if name not in NAMED_PLACEMENTS:
-            known = ", ".join(NAMED_PLACEMENTS)
+            names = ", ".join(NAMED_PLACEMENTS)
             raise InputError(
-                f'expected {known} (interleaved:4 for four stages per device), got "{name[:40]}"'
+                f'expected {names} (interleaved:4 for four stages per device), got "{name[:40]}"'
                 + did_you_mean(name, NAMED_PLACEMENTS)
             )
         if colon and not (count.isascii() and count.isdecimal() and int(count[:9]) > 0):
@@ -65,9 +65,9 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     Raises `InputError`: not a pipeline, fewer layers than stages, or amounts that
         cannot be divided: collectives, amounts per micro-batch or over lengths.
     """
-    given = pipeline_of(instance)
-    with errors_in(given.name):
-        return _placed(given, layout)
+    pipeline = pipeline_of(instance)
+    with errors_in(pipeline.name):
+        return _placed(pipeline, layout)
 
 
 def pipeline_of(instance: Instance) -> PipelineInstance:
@@ -92,10 +92,10 @@ def _placed(instance: PipelineInstance, layout: NamedPlacement) -> PipelineInsta
         shape | {"times": {"forward": 1, "backward": 1}}
     ).stage_to_device
     if instance.num_stages == instance.num_devices:
-        parts = _even_parts(instance, devices)
+        convert = _even_parts(instance, devices)
     else:
-        parts = _grouped(instance, devices, data)
-    return parsed_pipeline(_converted(data, parts) | shape)
+        convert = _grouped(instance, devices, data)
+    return parsed_pipeline(_converted(data, convert) | shape)
 
 
 def _of_layers(data: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def _grouped(
         }
 
     def total(field: str, amounts: Any) -> list[Figure]:
-        each = _numbers(field, amounts, layers)
+        by_layer = _numbers(field, amounts, layers)
         return [
-            as_json_number(sum(each[first:last], Decimal(0)))
+            as_json_number(sum(by_layer[first:last], Decimal(0)))
             for first, last in pairwise(boundaries)
         ]
 
@@ -171,36 +171,38 @@ def _work(times: dict[str, Any], layers: int) -> list[Decimal]:
     columns = (
         _numbers(f"times.{name}", entry, layers) for name, entry in times.items()
     )
-    return [sum(parts, Decimal(0)) for parts in zip(*columns, strict=True)]
+    return [sum(amounts, Decimal(0)) for amounts in zip(*columns, strict=True)]
 
 
 def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
-    each = amounts if isinstance(amounts, list) else [amounts] * layers
-    if any(isinstance(amount, list | dict) for amount in each):
+    by_layer = amounts if isinstance(amounts, list) else [amounts] * layers
+    if any(isinstance(amount, list | dict) for amount in by_layer):
         raise InputError(
             "expected amounts that are alike for all micro-batches", field=field
         )
-    return [Decimal(str(amount)) for amount in each]
+    return [Decimal(str(amount)) for amount in by_layer]
 
 
 def _boundaries(work: Sequence[Decimal], devices: Sequence[int]) -> Sequence[int]:
     # Work is rounded to 1 / 2^30 of all.
-    least, whole = min(filter(None, work), default=Decimal(1)), sum(work, Decimal(0))
-    most = SplitParams.most_searched_ticks
-    is_small = all(time % least == 0 for time in work) and whole / least < most
-    tick = least if is_small else whole / (most // 2)
+    shortest, total = min(filter(None, work), default=Decimal(1)), sum(work, Decimal(0))
+    limit = SplitParams.most_searched_ticks
+    is_small = all(time % shortest == 0 for time in work) and total / shortest < limit
+    tick = shortest if is_small else total / (limit // 2)
     times = (round(time / tick) for time in work)
-    found = best_split(SplitProblem.without_memory(times, devices))
-    assert found is not None
-    return found.boundaries
+    split = best_split(SplitProblem.without_memory(times, devices))
+    assert split is not None
+    return split.boundaries
 
 
 def _converted(data: dict[str, Any], convert: Convert) -> dict[str, Any]:
     def with_parts(
         path: str, fields: dict[str, Any], names: Sequence[str]
     ) -> dict[str, Any]:
-        given = (name for name in names if fields.get(name) is not None)
-        return fields | {name: convert(f"{path}{name}", fields[name]) for name in given}
+        present = (name for name in names if fields.get(name) is not None)
+        return fields | {
+            name: convert(f"{path}{name}", fields[name]) for name in present
+        }
 
     changed = with_parts("", data, ("allreduce", "optimizer"))
     changed["times"] = with_parts("times.", data["times"], tuple(data["times"]))

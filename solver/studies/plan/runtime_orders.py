@@ -139,14 +139,15 @@ class _TimedOrder:
         ops = np.zeros(problem.num_ops, dtype=np.int64)
         sort_ops(graph, graph.num_predecessors.copy(), ops)
         owner = np.array(stage_to_rank)
-        own = [np.flatnonzero(owner == rank) for rank in range(len(orders))]
-        return cls(settings, graph, ops, own, in_flight_of(stage_to_rank, orders))
+        stages = [np.flatnonzero(owner == rank) for rank in range(len(orders))]
+        return cls(settings, graph, ops, stages, in_flight_of(stage_to_rank, orders))
 
     def fits(self, arrays: PipelineArrays) -> bool:
         """Whether every device has room at each of its forwards."""
         pairs = zip(self.own, self.in_flight, arrays.room.tolist(), strict=True)
         return all(
-            (counts @ arrays.held[own]).max() <= room for own, counts, room in pairs
+            (counts @ arrays.held[stages]).max() <= room
+            for stages, counts, room in pairs
         )
 
     def starts(self, duration: IntArray, lags: IntArray) -> IntArray:

@@ -254,8 +254,8 @@ class PlanSearch:
 
     def _next_split(self, candidate: Candidate) -> Candidate | None:
         # Its own, then the most promising one, of those that can be refined and may win.
-        others = sorted(candidate.others or (), key=lambda c: c.promise)
-        splits = filter(self.may_refine_split, (candidate, *others))
+        ranked = sorted(candidate.others or (), key=lambda c: c.promise)
+        splits = filter(self.may_refine_split, (candidate, *ranked))
         return next(
             (c for c in splits if self.limits.exhaustive or self._may_win(c)), None
         )
@@ -299,17 +299,20 @@ class PlanSearch:
             return
         with suppress(InputError):
             splits = self._splits_of(candidate)
-            found = splits.improved(candidate, steps, seed)
-            if found is not None:
-                quick = splits.schedule(found, splits.rules(candidate))
-                is_better = self._adopt_better(candidate, found, quick)
-                candidate.challenger = (old if is_better else found, None)
+            arrays = splits.improved(candidate, steps, seed)
+            if arrays is not None:
+                quick = splits.schedule(arrays, splits.rules(candidate))
+                is_better = self._adopt_better(candidate, arrays, quick)
+                candidate.challenger = (old if is_better else arrays, None)
 
     def _adopt_better(
-        self, candidate: Candidate, arrays: PipelineArrays, found: QuickSchedule | None
+        self,
+        candidate: Candidate,
+        arrays: PipelineArrays,
+        schedule: QuickSchedule | None,
     ) -> bool:
         # Take over another split, if its schedule is better; what is known of the old one is lost.
-        if not candidate.take(found):
+        if not candidate.take(schedule):
             return False
         candidate.show(tuple(arrays.pipeline.boundaries), None, arrays)
         candidate.step.floor = self.quick(candidate.configuration).bound(arrays)
@@ -352,12 +355,14 @@ class PlanSearch:
         The split is final if no split has a faster slowest device; the candidate is then shaped.
         """
         try:
-            chosen = candidate.configuration
-            split = self.builder(chosen).split(chosen, quick=True)
+            configuration = candidate.configuration
+            split = self.builder(configuration).split(configuration, quick=True)
             if split is None:
                 self._lose_by_memory(candidate)
             else:
-                candidate.show(*split, self.quick(chosen).arrays(chosen, split[0]))
+                candidate.show(
+                    *split, self.quick(configuration).arrays(configuration, split[0])
+                )
                 if candidate.is_searched or candidate.split_proved is not False:
                     self._finish_shape(candidate)
         except (SplitUndecidedError, InputError):
@@ -389,12 +394,14 @@ class PlanSearch:
         if candidate.take(quick.swept(candidate.arrays, start, steps, self.clock)):
             self.note(candidate)
         if candidate.challenger is not None and not self.is_late:
-            other, candidate.challenger = candidate.challenger, None
-            found = self._splits_of(candidate).swept(*other, steps)
-            if found is not None and not self._adopt_better(candidate, other[0], found):
-                low = candidate.samples_per_time / found.makespan
+            challenger, candidate.challenger = candidate.challenger, None
+            schedule = self._splits_of(candidate).swept(*challenger, steps)
+            if schedule is not None and not self._adopt_better(
+                candidate, challenger[0], schedule
+            ):
+                low = candidate.samples_per_time / schedule.makespan
                 if low * self.limits.params.close_splits > candidate.low:
-                    candidate.challenger = (other[0], found.start)
+                    candidate.challenger = (challenger[0], schedule.start)
 
     def _adopt(
         self, candidate: Candidate, boundaries: Boundaries, proved: bool | None
@@ -495,13 +502,11 @@ class PlanSearch:
         # It starts from the best schedule that is known; the next run starts from the best of this.
         seconds = None if options.deterministic else options.time_limit or None
         instance = self._instance(candidate)
-        chosen, task = (
-            chosen_heuristics(instance, names),
-            kind_of(instance).task(instance),
-        )
+        heuristics = chosen_heuristics(instance, names)
+        task = kind_of(instance).task(instance)
         candidate.offer_known(task)
         clock = self.clock.within(seconds)
-        run = SolveRun(task, chosen, options, lambda _: self.tell(candidate), clock)
+        run = SolveRun(task, heuristics, options, lambda _: self.tell(candidate), clock)
         self._learn(candidate, run.execute())
         candidate.solved = None
         if (

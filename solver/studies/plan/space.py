@@ -23,25 +23,25 @@ class ConfigurationSpace:
     not_formed: dict[str, int] = field(default_factory=dict)
 
 
-def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationSpace:
+def enumerate_space(request: PlanRequest, limit: int = 200_000) -> ConfigurationSpace:
     """Return every configuration of a request.
 
     `request`: the lists to choose from.
-    `most`: combinations allowed; more would run for hours.
+    `limit`: combinations allowed; more would run for hours.
     Returns: at least one configuration.
     Raises `InputError`: there are too many, or the lists of the search exclude
         everything; says by which rule.
     """
     not_formed = Counter[str]()
-    found = []
+    configurations = []
     combinations = (
-        (profile, *each)
+        (profile, *combination)
         for profile in request.profiles
-        for each in _combinations(request.alone(profile), not_formed)
+        for combination in _combinations(request.alone(profile), not_formed)
     )
     for number, (profile, fields, count) in enumerate(combinations):
-        if number >= most:
-            text = f"expected at most {most} combinations; shorten the lists"
+        if number >= limit:
+            text = f"expected at most {limit} combinations; shorten the lists"
             raise InputError(text, field="search")
         samples = fields["replicas"] * fields["microbatch_size"]
         microbatches = _microbatches(request, samples, count, not_formed)
@@ -54,8 +54,8 @@ def enumerate_space(request: PlanRequest, most: int = 200_000) -> ConfigurationS
                 name: getattr(profile, name)
                 for name in ("tensor_parallel", "recompute")
             }
-            found.append(Configuration(**fields, **variant))
-    return _space(found, not_formed)
+            configurations.append(Configuration(**fields, **variant))
+    return _space(configurations, not_formed)
 
 
 def runnable(
@@ -69,22 +69,23 @@ def runnable(
     Returns: at least one configuration.
     Raises `InputError`: the runtime runs none; says why.
     """
-    not_formed, found = Counter(space.not_formed), []
-    for each in space.configurations:
-        is_split = each.backward == "split"
-        shape = PipelineShape(each.microbatches, tuple(stage_to_device(each)), is_split)
+    not_formed, configurations = Counter(space.not_formed), []
+    for configuration in space.configurations:
+        is_split = configuration.backward == "split"
+        devices = tuple(stage_to_device(configuration))
+        shape = PipelineShape(configuration.microbatches, devices, is_split)
         wrong = family.fits(shape, family.title)
         if wrong is None:
-            found.append(each)
+            configurations.append(configuration)
         else:
             not_formed[wrong] += 1
-    return _space(found, not_formed)
+    return _space(configurations, not_formed)
 
 
 def _space(
-    found: Iterable[Configuration], not_formed: Counter[str]
+    configurations: Iterable[Configuration], not_formed: Counter[str]
 ) -> ConfigurationSpace:
-    space = ConfigurationSpace(tuple(found), dict(not_formed))
+    space = ConfigurationSpace(tuple(configurations), dict(not_formed))
     if not space.configurations:
         reasons = "; ".join(
             f"{reason} ({count}x)" for reason, count in not_formed.most_common(4)
@@ -107,11 +108,11 @@ def _combinations(
         backward,
         search.layer_splits,
     )
-    rest = list(product(*(dict.fromkeys(values) for values in lists)))
+    choices = list(product(*(dict.fromkeys(values) for values in lists)))
     for shape in _shapes(request, not_formed):
-        for size, count, kind, split in rest:
-            own = {"microbatch_size": size, "backward": kind, "layer_split": split}
-            yield shape | own, count
+        for size, count, kind, split in choices:
+            fields = {"microbatch_size": size, "backward": kind, "layer_split": split}
+            yield shape | fields, count
 
 
 def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -132,30 +133,30 @@ def _shapes(request: PlanRequest, not_formed: Counter[str]) -> Iterator[dict[str
 
 def _sizes(request: PlanRequest, not_formed: Counter[str]) -> list[int]:
     model = request.model
-    wanted = request.search.microbatch_sizes or model.microbatch_sizes
-    known = [
+    sizes = request.search.microbatch_sizes or model.microbatch_sizes
+    profiled = [
         size
-        for size in wanted
+        for size in sizes
         if size in model.microbatch_sizes or not model.is_measured
     ]
-    if len(known) < len(wanted):
-        not_formed["micro-batch size is not profiled"] += len(wanted) - len(known)
-    return known
+    if len(profiled) < len(sizes):
+        not_formed["micro-batch size is not profiled"] += len(sizes) - len(profiled)
+    return profiled
 
 
 def _batch_sizes(statistics: Statistics) -> tuple[int, ...]:
     # The initial batch size, doubled up to the largest.
-    size, most = statistics.init_batch_size, statistics.max_batch_size or 0
-    doublings = (most // size).bit_length() if most else 1
+    size, largest = statistics.init_batch_size, statistics.max_batch_size or 0
+    doublings = (largest // size).bit_length() if largest else 1
     return tuple(size * 2**power for power in range(doublings))
 
 
 def _depths(request: PlanRequest) -> tuple[int, ...]:
     if request.search.pipeline_depths is not None:
         return tuple(dict.fromkeys(request.search.pipeline_depths))
-    most = min(request.cluster.devices, request.model.num_layers)
+    deepest = min(request.cluster.devices, request.model.num_layers)
     return tuple(
-        depth for depth in range(1, most + 1) if request.cluster.devices % depth == 0
+        depth for depth in range(1, deepest + 1) if request.cluster.devices % depth == 0
     )
 
 
@@ -200,15 +201,18 @@ def _microbatches(
     request: PlanRequest, samples: int, count: int, not_formed: Counter[str]
 ) -> int | None:
     # Per replica; `samples` are one micro-batch of every replica.
-    goodput, most = request.goodput, 10**12  # up to it all figures are exact as doubles
+    goodput, largest = (
+        request.goodput,
+        10**12,
+    )  # up to it all figures are exact as doubles
     if request.search.microbatches is None:
         if count % samples:
             not_formed["batch is no multiple of replicas x micro-batch size"] += 1
             return None
         return count // samples
     batch, reason = samples * count, None
-    if batch > most:
-        reason = f"batch above {most:.0E}"
+    if batch > largest:
+        reason = f"batch above {largest:.0E}"
     elif batch < goodput.init_batch_size:
         reason = "batch below the initial batch size"
     elif goodput.max_batch_size is not None and batch > goodput.max_batch_size:

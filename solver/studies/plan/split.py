@@ -133,7 +133,7 @@ class SplitProblem:
         for counts in self.in_flight:
             stages = zip(static, counts, activation, strict=True)
             moments.append(
-                self._per_device([held + n * each for held, n, each in stages])
+                self._per_device([held + n * amount for held, n, amount in stages])
             )
         return list(map(max, zip(*moments, strict=True)))
 
@@ -192,8 +192,8 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
         return None
-    start, least = _most_even(problem, slowest_stage), slowest_device_bound(problem)
-    reaches_bound = max(problem.device_times(start)) == least and problem.fits(start)
+    start, bound = _most_even(problem, slowest_stage), slowest_device_bound(problem)
+    reaches_bound = max(problem.device_times(start)) == bound and problem.fits(start)
     if problem.has_one_stage_per_device or reaches_bound:
         return problem.split(start, proved=True)
     if sum(problem.times) > params.most_searched_ticks:
@@ -207,7 +207,7 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
     start = _moved_layers(problem, start, params.most_moves)
     limit = params.seconds
     return search_split(
-        problem, start, least_device=least, least_stage=slowest_stage, limit=limit
+        problem, start, least_device=bound, least_stage=slowest_stage, limit=limit
     )
 
 
@@ -286,8 +286,8 @@ class _StageSums:
     def __init__(self, problem: SplitProblem, width: int) -> None:
         self._problem = problem
         self._rows = problem.num_layers - problem.num_stages + 1
-        ends = np.arange(problem.num_layers)[:, None]
-        self._span = ends + 1, np.maximum(ends - np.arange(width), 0)
+        stops = np.arange(problem.num_layers)[:, None]
+        self._span = stops + 1, np.maximum(stops - np.arange(width), 0)
         self._time = self._sums(problem.times)
         if problem.capacity is not None:
             self._static = self._sums(problem.static)
@@ -370,8 +370,8 @@ def _most_even(problem: SplitProblem, slowest_stage: int) -> Boundaries:
 
 def _most_layers(problem: SplitProblem, slowest_stage: int) -> int:
     prefix = _prefix_sums(problem.times)
-    ends = np.searchsorted(prefix, prefix + slowest_stage, side="right") - 1
-    return int((ends - np.arange(prefix.size)).max())
+    stops = np.searchsorted(prefix, prefix + slowest_stage, side="right") - 1
+    return int((stops - np.arange(prefix.size)).max())
 
 
 def _moved_layers(problem: SplitProblem, start: Boundaries, moves: int) -> Boundaries:

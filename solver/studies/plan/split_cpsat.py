@@ -137,12 +137,12 @@ class _SplitModel:
 
     def _counts(self, boundary: int) -> list[cp_model.LinearExprT]:
         layers, stages = self.problem.num_layers, self.problem.num_stages
-        least, most = boundary, layers - stages + boundary
+        lowest, highest = boundary, layers - stages + boundary
         if boundary in {0, stages}:
-            least = most = 0 if boundary == 0 else layers
+            lowest = highest = 0 if boundary == 0 else layers
         counts: list[cp_model.LinearExprT] = []
         for index, run in enumerate(self.runs):
-            low, high = run.before(least), run.before(most)
+            low, high = run.before(lowest), run.before(highest)
             name = f"run {index} before {boundary}"
             counts.append(
                 low if low == high else self.model.new_int_var(low, high, name)
@@ -192,8 +192,8 @@ class _SplitModel:
         weights = [weight for amounts in self._bytes().values() for weight in amounts]
         unit = max(1, gcd(*weights))
         for device, held in self._held(unit):
-            most = min(self.problem.capacity[device], SplitParams.most_bytes) // unit
-            self.model.add(held <= most)
+            limit = min(self.problem.capacity[device], SplitParams.most_bytes) // unit
+            self.model.add(held <= limit)
 
     def _bytes(self) -> dict[int, list[int]]:
         # Of each run, by the number of micro-batches in flight.
@@ -205,16 +205,18 @@ class _SplitModel:
 
     def _held(self, unit: int) -> Iterator[tuple[int, cp_model.LinearExprT]]:
         # Whole units that each device holds at each moment, those of layers rounded down.
-        units = {n: [each // unit for each in row] for n, row in self._bytes().items()}
+        units = {
+            n: [amount // unit for amount in row] for n, row in self._bytes().items()
+        }
         owners = self.problem.stage_to_device
         for device in range(self.problem.num_devices):
-            own = [stage for stage, owner in enumerate(owners) if owner == device]
+            stages = [stage for stage, owner in enumerate(owners) if owner == device]
             moments = {
-                tuple(counts[stage] for stage in own)
+                tuple(counts[stage] for stage in stages)
                 for counts in self.problem.in_flight
             }
             for counts in sorted(moments):
-                pairs = zip(own, counts, strict=True)
+                pairs = zip(stages, counts, strict=True)
                 yield device, sum(self._of_stage(stage, units[n]) for stage, n in pairs)
 
     def bound_devices(self, boundaries: Boundaries) -> None:
@@ -223,20 +225,20 @@ class _SplitModel:
         )
 
     def minimise(
-        self, value: cp_model.IntVar, least: int, hint: Boundaries, limit: float
+        self, value: cp_model.IntVar, bound: int, hint: Boundaries, limit: float
     ) -> _SplitOutcome:
-        self.model.add(value >= least)
+        self.model.add(value >= bound)
         self._hint(hint)
         return self._minimise(value, limit)
 
     def minimise_peak(self, limit: float) -> _SplitOutcome:
         """Minimise the bytes of the fullest device; its bound is in bytes."""
         weights = [weight for amounts in self._bytes().values() for weight in amounts]
-        most = sum(self.problem.static)
-        most += max(self.problem.most_in_flight) * sum(self.problem.activation)
+        total = sum(self.problem.static)
+        total += max(self.problem.most_in_flight) * sum(self.problem.activation)
         share = max(1, gcd(*weights))
-        unit = share * max(1, -(-most // (share * SplitParams.most_searched_ticks)))
-        fullest = self.model.new_int_var(0, most // unit, "fullest device")
+        unit = share * max(1, -(-total // (share * SplitParams.most_searched_ticks)))
+        fullest = self.model.new_int_var(0, total // unit, "fullest device")
         for _, held in self._held(unit):
             self.model.add(held <= fullest)
         outcome = self._minimise(fullest, limit)
@@ -249,9 +251,9 @@ class _SplitModel:
             SearchLimits(seconds=None, deterministic=effort, is_plain=True)
         )
         status = solver.solve(self.model)
-        found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
+        has_solution = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
         return _SplitOutcome(
-            self._boundaries(solver) if found else None,
+            self._boundaries(solver) if has_solution else None,
             proved=status == cp_model.OPTIMAL,
             infeasible=status == cp_model.INFEASIBLE,
             deterministic_time=solver.deterministic_time,
@@ -262,10 +264,10 @@ class _SplitModel:
 
     def _hint(self, boundaries: Boundaries) -> None:
         self.model.clear_hints()
-        for at, counts in zip(boundaries, self.before, strict=True):
+        for boundary, counts in zip(boundaries, self.before, strict=True):
             for run, count in zip(self.runs, counts, strict=True):
                 if not isinstance(count, int):
-                    self.model.add_hint(count, run.before(at))
+                    self.model.add_hint(count, run.before(boundary))
         self.model.add_hint(
             self.slowest_device, max(self.problem.device_times(boundaries))
         )

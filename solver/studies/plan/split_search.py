@@ -137,11 +137,11 @@ class SplitBounds:
     def _least_after(self) -> list[int]:
         # Of any stage of each device, with a single layer.
         first = np.arange(self._rows)
-        least = [NEVER] * self._configuration.pipeline_depth
+        shortest = [NEVER] * self._configuration.pipeline_depth
         for stage, device in enumerate(self._devices):
             after = self._after(stage, stage + first, stage + first + 1)
-            least[device] = min(least[device], int(after.min()))
-        return least
+            shortest[device] = min(shortest[device], int(after.min()))
+        return shortest
 
     @cached_property
     def _tables(self) -> list[IntArray]:
@@ -155,10 +155,10 @@ class SplitBounds:
         """For each stage and its first layer the least bound of it and all that follow it."""
         last = np.full(self._rows, NEVER)
         last[-1] = 0
-        found = [last]
+        bounds = [last]
         for table in reversed(self._tables):
-            found.append(np.maximum(table, found[-1]).min(axis=1))
-        return found[::-1]
+            bounds.append(np.maximum(table, bounds[-1]).min(axis=1))
+        return bounds[::-1]
 
     def _table(self, stage: int) -> IntArray:
         first = np.arange(stage, stage + self._rows)[:, None]
@@ -172,12 +172,12 @@ class SplitBounds:
         tail = np.maximum(after, home) if self._is_fused else after
         work = self._count * (self._work[end] - self._work[first])
         later = self._count * (self._weight[end] - self._weight[first])
-        found = np.maximum(
+        table = np.maximum(
             head + work + tail, head + work - later + np.maximum(after, home)
         )
-        found = np.maximum(found, self._by_memory(stage, first, end, head + tail))
-        found[end <= first] = NEVER
-        return np.asarray(found)
+        table = np.maximum(table, self._by_memory(stage, first, end, head + tail))
+        table[end <= first] = NEVER
+        return np.asarray(table)
 
     def _by_memory(
         self, stage: int, first: IntArray, end: IntArray, fixed: IntArray
@@ -193,22 +193,22 @@ class SplitBounds:
         is_whole = self._is_fused or share.denominator == 1
         # Parts of a grain are given back late.
         fitting = (room if is_whole else room + held) // np.maximum(held, 1)
-        both = self._forward + self._backward
-        trip = both[-1] - both[first] + 2 * (self._lags[-1] - self._lags[stage])
+        passage = self._forward + self._backward
+        trip = passage[-1] - passage[first] + 2 * (self._lags[-1] - self._lags[stage])
         if is_whole and share:
             trip = trip + self._weight[end] - self._weight[first]
         takes = -(-self._count * trip // np.maximum(fitting, 1))
-        found = np.where(held > 0, fixed + takes, fixed)
-        found[held > room] = NEVER
-        return found
+        bound = np.where(held > 0, fixed + takes, fixed)
+        bound[held > room] = NEVER
+        return bound
 
     def _after(self, stage: int, first: IntArray, end: IntArray) -> IntArray:
         # What all-reduce and optimizer add to the last backward, at least.
         c, layers = self._configuration, self._layers
         optimizer = self._prefix("optimizer")
-        found = optimizer[end] - optimizer[first]
+        bound = optimizer[end] - optimizer[first]
         if c.replicas == 1:
-            return found
+            return bound
         shape = (c.pipeline_depth, c.replicas)
         link = self._builder.ring(self._devices[stage], shape, c.rank_order)
         sent = self._builder.sent(c.microbatch_size)
@@ -216,13 +216,13 @@ class SplitBounds:
             _ring_ticks, link=link, members=c.replicas, tick=float(layers.tick)
         )
         if self._builder.request.cluster.gradient_buckets == "stage":
-            return found + ring(np.maximum(sent[end] - sent[first], 0.0))
+            return bound + ring(np.maximum(sent[end] - sent[first], 0.0))
         # The last bucket is sent after the backward; all of them after that of the last layer.
-        each = ring(np.diff(sent))
-        sums = np.concatenate([[0], np.cumsum(each)])
+        times = ring(np.diff(sent))
+        sums = np.concatenate([[0], np.cumsum(times)])
         grads = self._backward if self._is_fused else self._weight
-        rest = sums[end] - sums[first] - (grads[end - 1] - grads[first])
-        return found + np.maximum(each[first], rest)
+        exposed = sums[end] - sums[first] - (grads[end - 1] - grads[first])
+        return bound + np.maximum(times[first], exposed)
 
     def below(self, limit: int) -> list[Boundaries] | None:
         """Return all splits that are not proved to take at least `limit` ticks.
@@ -231,7 +231,7 @@ class SplitBounds:
         """
         if not self._tables:
             return None
-        found: list[Boundaries] = []
+        splits: list[Boundaries] = []
         nothing = (0,) * self._configuration.pipeline_depth
         stack: list[tuple[Boundaries, tuple[int, ...]]] = [((0,), nothing)]
         nodes = 0
@@ -239,19 +239,19 @@ class SplitBounds:
             split, loads = stack.pop()
             stage = len(split) - 1
             if stage == len(self._devices):
-                found.append(split)
+                splits.append(split)
                 continue
             row = self._tables[stage][split[-1] - stage]
-            ends = np.flatnonzero(np.maximum(row, self._reach[stage + 1]) < limit)
-            nodes += len(ends) + 1
-            if nodes > self._effort.most_nodes or len(found) > self._effort.most:
+            stops = np.flatnonzero(np.maximum(row, self._reach[stage + 1]) < limit)
+            nodes += len(stops) + 1
+            if nodes > self._effort.most_nodes or len(splits) > self._effort.most:
                 return None
-            for end in ends.tolist():
+            for end in stops.tolist():
                 longer = (*split, end + stage + 1)
                 grown = self._grown(longer, loads)
                 if self._is_open(longer, grown, limit):
                     stack.append((longer, grown))
-        return found if len(found) <= self._effort.most else None
+        return splits if len(splits) <= self._effort.most else None
 
     def _grown(self, split: Boundaries, loads: tuple[int, ...]) -> tuple[int, ...]:
         device = self._devices[len(split) - 2]
@@ -265,10 +265,10 @@ class SplitBounds:
         for device, (stage, load) in enumerate(zip(self._firsts, loads, strict=True)):
             first = split[stage] if stage < placed else stage - placed + split[-1]
             spare = limit - 1 - self._head(stage, first) - self._home(stage, first)
-            left = spare // self._count - load
-            if left < 0:
+            free = spare // self._count - load
+            if free < 0:
                 return False
-            room += left if device in self._devices[placed:] else 0
+            room += free if device in self._devices[placed:] else 0
         return room >= int(self._work[-1] - self._work[split[-1]])
 
 
@@ -282,10 +282,10 @@ def _ring_ticks(
     # `Link.ring_allreduce` in doubles, rounded down.
     transfer = float(link.latency) + amounts / members / float(link.bandwidth)
     time = 2 * (members - 1) * transfer / tick
-    found: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(
+    ticks: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(
         np.int64
     )
-    return np.asarray(np.where(amounts > 0, np.maximum(found, 0), 0))
+    return np.asarray(np.where(amounts > 0, np.maximum(ticks, 0), 0))
 
 
 class SplitSearch:
@@ -342,7 +342,7 @@ class SplitSearch:
             there is time.
         Returns: none where none was found.
         """
-        rules, known = self.rules(candidate), dict[Boundaries, int | None]()
+        rules, ratings = self.rules(candidate), dict[Boundaries, int | None]()
         search: LayerSearch
         assert candidate.arrays is not None
         ops = candidate.configuration.num_ops * len(rules)
@@ -353,9 +353,9 @@ class SplitSearch:
 
         def rate(counts: IntArray) -> int | None:
             split = _boundaries(counts)
-            if split not in known:
-                known[split] = self._rated(candidate, split, rules, search.value)
-            return known[split]
+            if split not in ratings:
+                ratings[split] = self._rated(candidate, split, rules, search.value)
+            return ratings[split]
 
         assert candidate.boundaries is not None
         heats = self._params.heats
@@ -365,7 +365,7 @@ class SplitSearch:
         search.run(
             start, self._clock, math.ceil(candidate.rest / self._tick(candidate))
         )
-        if search.best is None or search.value == known[candidate.boundaries]:
+        if search.best is None or search.value == ratings[candidate.boundaries]:
             return None
         return self.quick.arrays(candidate.configuration, _boundaries(search.best))
 
@@ -380,13 +380,13 @@ class SplitSearch:
         arrays = self.quick.arrays(candidate.configuration, split)
         if self._orders is not None:
             return self._orders.makespan(arrays)
-        least = makespan_bound(arrays)
-        if best is not None and least > best * self._params.far_worse:
-            return least
+        bound = makespan_bound(arrays)
+        if best is not None and bound > best * self._params.far_worse:
+            return bound
         if self._names is None:
             return self.quick.makespan(arrays, rules)
-        found = self.quick.named(arrays, self._names)
-        return found and round(Fraction(found.makespan) / self._tick(candidate))
+        schedule = self.quick.named(arrays, self._names)
+        return schedule and round(Fraction(schedule.makespan) / self._tick(candidate))
 
     def swept(
         self, arrays: PipelineArrays, start: IntArray | None, steps: int
@@ -417,38 +417,38 @@ class SplitSearch:
                 ticks += 1
         candidate.is_listed = True
         splits = SplitBounds(self.builder, candidate.configuration).below(ticks)
-        others = []
+        rivals = []
         for split in splits or ():
             # Without any plan the search goes on when its time is up.
             if goodput and self._clock.is_over:
                 candidate.is_listed = False
                 return
-            other = (
+            rival = (
                 None
                 if split == candidate.boundaries
                 else self._other(candidate, split, ticks)
             )
-            if other is not None:
-                others.append(other)
+            if rival is not None:
+                rivals.append(rival)
         if splits is not None:
             candidate.rest = ticks * tick if goodput else math.inf
-            candidate.others = others
+            candidate.others = rivals
 
     def _other(
         self, candidate: Candidate, split: Boundaries, limit: int
     ) -> Candidate | None:
         arrays = self.quick.arrays(candidate.configuration, split)
-        least = makespan_bound(arrays)
-        if least >= limit or lacks_room(arrays):
+        bound = makespan_bound(arrays)
+        if bound >= limit or lacks_room(arrays):
             return None
-        rate, step = candidate.samples_per_time, StepTime(least * self._tick(candidate))
+        rate, step = candidate.samples_per_time, StepTime(bound * self._tick(candidate))
         about = candidate.index, candidate.configuration, rate, candidate.efficiency
-        other = Candidate(*about, step, Level.SHAPED, parent=candidate)
-        other.show(split, None, arrays)
-        other.take(self.schedule(arrays, self.rules(candidate)))
-        if (candidate.step.reached or math.inf) <= (other.step.reached or math.inf):
-            other.start = None
-        return other
+        rival = Candidate(*about, step, Level.SHAPED, parent=candidate)
+        rival.show(split, None, arrays)
+        rival.take(self.schedule(arrays, self.rules(candidate)))
+        if (candidate.step.reached or math.inf) <= (rival.step.reached or math.inf):
+            rival.start = None
+        return rival
 
     def _tick(self, candidate: Candidate) -> Fraction:
         return self.builder.layers(candidate.configuration.microbatch_size).tick

@@ -63,8 +63,8 @@ def _schedule_promising(search: PlanSearch) -> None:
 def _schedule_rest(search: PlanSearch) -> None:
     # Those whose split takes a search come last.
     candidates = list(_by_shape(search))
-    rest = [c for c in candidates if not search.is_tried(c)]
-    for candidate in rest[: search.limits.params.scheduled_anyway]:
+    untried = [c for c in candidates if not search.is_tried(c)]
+    for candidate in untried[: search.limits.params.scheduled_anyway]:
         if search.is_late:
             return
         search.news.tell("quick schedules")
@@ -165,11 +165,11 @@ def _try_rules(search: PlanSearch, candidate: Candidate) -> None:
 def _ranking(search: PlanSearch, factor: float) -> list[Candidate]:
     if search.winner is None:
         return []
-    least = search.winner.low / factor
+    threshold = search.winner.low / factor
     standing = (
         c
         for c in search.open_candidates
-        if c.low >= least and c.low < c.high and not search.is_outdone(c)
+        if c.low >= threshold and c.low < c.high and not search.is_outdone(c)
     )
     return sorted(standing, key=lambda c: c.standing)
 

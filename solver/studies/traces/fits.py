@@ -27,21 +27,21 @@ class Boundary:
     round_trip: int
 
 
-def op_table(part: Trace) -> IntArray:
+def op_table(trace: Trace) -> IntArray:
     """Return row numbers of a replica-step, int64[kinds, stages, micro-batches]; `FREE`: absent."""
-    shape = (len(KINDS), int(part.stage.max()) + 1, int(part.microbatch.max()) + 1)
+    shape = (len(KINDS), int(trace.stage.max()) + 1, int(trace.microbatch.max()) + 1)
     table = np.full(shape, FREE, dtype=np.int64)
-    table[part.kind, part.stage, part.microbatch] = np.arange(len(part))
+    table[trace.kind, trace.stage, trace.microbatch] = np.arange(len(trace))
     return table
 
 
-def precedences_of(part: Trace) -> tuple[IntArray, IntArray]:
+def precedences_of(trace: Trace) -> tuple[IntArray, IntArray]:
     """Return rows (before, after), each int64[k], of a replica-step: the rules of a pipeline.
 
     F after F of the stage before; B (or I) after that of the stage behind; B (or I) after F of its
     stage; W after I.
     """
-    table = op_table(part)
+    table = op_table(trace)
     back = I if np.any(table[I] != FREE) else B
     pairs = [
         (table[F, :-1], table[F, 1:]),
@@ -55,73 +55,73 @@ def precedences_of(part: Trace) -> tuple[IntArray, IntArray]:
     return before, after
 
 
-def refuse_early(part: Trace, tolerance: int | None = None) -> None:
+def refuse_early(trace: Trace, tolerance: int | None = None) -> None:
     """Refuse a replica-step whose clocks contradict the rules of a pipeline.
 
     Raises `InputError` where an op starts before an op that it needs has ended; names file and op.
 
-    `part`: one replica-step, checked. Devices are not compared where clocks have no
+    `trace`: one replica-step, checked. Devices are not compared where clocks have no
         common zero.
     `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
         says.
     """
-    before, after = precedences_of(part)
-    known = (part.device[before] == part.device[after]) | part.is_aligned
-    late = np.where(known, part.end[before] - part.start[after], 0)
-    allowed = tolerance_of(part) if tolerance is None else tolerance
+    before, after = precedences_of(trace)
+    comparable = (trace.device[before] == trace.device[after]) | trace.is_aligned
+    late = np.where(comparable, trace.end[before] - trace.start[after], 0)
+    allowed = tolerance_of(trace) if tolerance is None else tolerance
     if np.any(late > allowed):
         worst = int(np.argmax(late))
-        amount, most = part.times((late[worst], allowed))
-        other = part.op(int(before[worst]))
-        raise part.error(
+        amount, limit = trace.times((late[worst], allowed))
+        earlier = trace.op(int(before[worst]))
+        raise trace.error(
             int(after[worst]),
-            f"starts {amount} {part.unit} before {other} ends, which it needs; expected clocks "
-            f"that are off by at most {most}",
+            f"starts {amount} {trace.unit} before {earlier} ends, which it needs; expected clocks "
+            f"that are off by at most {limit}",
         )
 
 
-def boundaries_of(part: Trace) -> list[Boundary]:
+def boundaries_of(trace: Trace) -> list[Boundary]:
     """Return the comparison of the clocks of each device and the next, of a replica-step.
 
     A transfer cannot arrive before it leaves. Those from device d to d + 1 therefore bound the
     offset of the clock of d + 1 from below, those back from above. In the middle the fastest
     transfer takes as long in either direction, the assumption of NTP (RFC 5905, section 8).
     """
-    before, after = precedences_of(part)
-    gap = part.start[after] - part.end[before]
-    source, target = part.device[before], part.device[after]
-    found = []
-    for device in range(int(part.device.max())):
+    before, after = precedences_of(trace)
+    gap = trace.start[after] - trace.end[before]
+    source, target = trace.device[before], trace.device[after]
+    boundaries = []
+    for device in range(int(trace.device.max())):
         forth = gap[(source == device) & (target == device + 1)]
         back = gap[(source == device + 1) & (target == device)]
         low = high = 0
         if len(forth) and len(back):
             low, high = -int(forth.min()), int(back.min())
-        found.append(Boundary(device, (low + high) // 2, high - low))
-    return found
+        boundaries.append(Boundary(device, (low + high) // 2, high - low))
+    return boundaries
 
 
-def aligned(part: Trace) -> Trace:
+def aligned(trace: Trace) -> Trace:
     """Return a replica-step on one clock: as it is, or with the offsets of `boundaries_of`."""
-    if part.is_aligned:
-        return part
-    offsets = np.cumsum([0, *(boundary.offset for boundary in boundaries_of(part))])
-    shift = offsets[part.device] - int((part.start + offsets[part.device]).min())
+    if trace.is_aligned:
+        return trace
+    offsets = np.cumsum([0, *(boundary.offset for boundary in boundaries_of(trace))])
+    shift = offsets[trace.device] - int((trace.start + offsets[trace.device]).min())
     return replace(
-        part, start=part.start + shift, end=part.end + shift, is_aligned=True
+        trace, start=trace.start + shift, end=trace.end + shift, is_aligned=True
     )
 
 
-def recorded_span(part: Trace) -> int:
+def recorded_span(trace: Trace) -> int:
     """Return nanoseconds from first start to last end of the compute ops of a replica-step.
 
     Where clocks have no common zero it is the longest span of one device, on its own clock.
     """
-    part = part.where(part.is_compute)
-    if part.is_aligned:
-        return int(part.end.max() - part.start.min())
-    devices = (part.where(part.device == one) for one in np.unique(part.device))
-    return max(int(one.end.max() - one.start.min()) for one in devices)
+    trace = trace.where(trace.is_compute)
+    if trace.is_aligned:
+        return int(trace.end.max() - trace.start.min())
+    lanes = (trace.where(trace.device == device) for device in np.unique(trace.device))
+    return max(int(lane.end.max() - lane.start.min()) for lane in lanes)
 
 
 Made = TypeVar("Made")
@@ -136,19 +136,21 @@ def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list
     Returns: the steps that are left, with a warning for each of the others; what was
         made of their replicas, by step, then by replica.
     """
-    made: list[tuple[int, Made]] = []
+    results: list[tuple[int, Made]] = []
     refused: dict[int, InputError] = {}
-    for step, _, part in trace.parts():
+    for step, _, replica_step in trace.parts():
         if step not in refused:
             try:
-                made.append((step, make(part)))
+                results.append((step, make(replica_step)))
             except InputError as error:
                 refused[step] = error
-    left = trace.where(~np.isin(trace.step, list(refused)))
-    if not len(left):
+    kept = trace.where(~np.isin(trace.step, list(refused)))
+    if not len(kept):
         raise next(iter(refused.values()))
     warnings = [f"step {step} is left out: {error}" for step, error in refused.items()]
-    return left.warn(*warnings), [one for step, one in made if step not in refused]
+    return kept.warn(*warnings), [
+        result for step, result in results if step not in refused
+    ]
 
 
 @dataclass(frozen=True)
@@ -194,11 +196,11 @@ class UnusualStep:
 
     def __str__(self) -> str:
         """Return one sentence that names step, op and rank."""
-        where = f"step {self.step}" + (
+        label = f"step {self.step}" + (
             f", replica {self.replica}" if self.replica else ""
         )
         return (
-            f"{where}: {self.reason}, {self.ratio:.2f} times the median span; {self.op} on rank "
+            f"{label}: {self.reason}, {self.ratio:.2f} times the median span; {self.op} on rank "
             f"{self.device} takes {self.excess / 1e6:.4g} ms longer than usual"
         )
 
@@ -218,19 +220,22 @@ class Fits:
 def fit(trace: Trace) -> Fits:
     """Fit all that a checked trace can tell; unusual steps do not count."""
     unusual = tuple(unusual_steps(trace))
-    left_out = {(one.step, one.replica) for one in unusual}
+    left_out = {(step.step, step.replica) for step in unusual}
     pairs = zip(trace.step.tolist(), trace.replica.tolist(), strict=True)
     kept = trace.where(
         np.array([pair not in left_out for pair in pairs], dtype=np.bool_)
     )
     kept = kept if len(kept) else trace
-    parts = [part.where(part.is_compute) for _, _, part in kept.parts()]
-    one_way = one_way_of(parts)
-    times = tuple(_stage_times(kept, _held_times(parts, one_way or 0.0)))
+    computes = [
+        replica_step.where(replica_step.is_compute)
+        for _, _, replica_step in kept.parts()
+    ]
+    one_way = one_way_of(computes)
+    times = tuple(_stage_times(kept, _held_times(computes, one_way or 0.0)))
     latency, warnings = _latency(kept, one_way, times)
     jitter = {
-        kind: float(np.median([one.variation for one in times if one.kind == kind]))
-        for kind in dict.fromkeys(one.kind for one in times)
+        kind: float(np.median([time.variation for time in times if time.kind == kind]))
+        for kind in dict.fromkeys(time.kind for time in times)
     }
     return Fits(times, jitter, latency, unusual, warnings)
 
@@ -249,28 +254,30 @@ def _stage_times(
         yield StageTime(stage, KINDS[kind], median, after, variation)
 
 
-def _held_times(parts: Sequence[Trace], latency: float) -> dict[tuple[int, int], float]:
+def _held_times(
+    traces: Sequence[Trace], latency: float
+) -> dict[tuple[int, int], float]:
     """Return the median time for which devices are held after their ops, by stage and kind.
 
     Counted are gaps before ops that wait for no other device: what they need from one was made
     twice the latency before the op that ran before them ended.
     """
     gaps: dict[tuple[int, int], list[int]] = {}
-    for part in map(aligned, parts):
-        before, after = precedences_of(part)
-        away = part.device[before] != part.device[after]
-        made = np.full(len(part), np.iinfo(np.int64).min // 2)
-        made[after[away]] = part.end[before[away]]
-        order = np.lexsort((part.end, part.start, part.device))
+    for trace in map(aligned, traces):
+        before, after = precedences_of(trace)
+        away = trace.device[before] != trace.device[after]
+        sent = np.full(len(trace), np.iinfo(np.int64).min // 2)
+        sent[after[away]] = trace.end[before[away]]
+        order = np.lexsort((trace.end, trace.start, trace.device))
         last, following = order[:-1], order[1:]
-        counts = part.device[last] == part.device[following]
-        counts &= made[following].astype(float) + 2 * latency <= part.end[last]
+        counts = trace.device[last] == trace.device[following]
+        counts &= sent[following].astype(float) + 2 * latency <= trace.end[last]
         for row, next_row in zip(
             last[counts].tolist(), following[counts].tolist(), strict=True
         ):
-            key = int(part.stage[row]), int(part.kind[row])
-            gaps.setdefault(key, []).append(int(part.start[next_row] - part.end[row]))
-    return {key: max(0.0, float(np.median(found))) for key, found in gaps.items()}
+            key = int(trace.stage[row]), int(trace.kind[row])
+            gaps.setdefault(key, []).append(int(trace.start[next_row] - trace.end[row]))
+    return {key: max(0.0, float(np.median(lengths))) for key, lengths in gaps.items()}
 
 
 def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
@@ -280,54 +287,66 @@ def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:
     trace that is warm-up, later a stall.
     """
     compute = trace.where(trace.is_compute)
-    usual = {(one.stage, one.kind): one.median for one in _stage_times(compute, {})}
-    parts = [
-        (step, replica, part, recorded_span(part))
-        for step, replica, part in compute.parts()
+    usual = {(time.stage, time.kind): time.median for time in _stage_times(compute, {})}
+    rows = [
+        (step, replica, replica_step, recorded_span(replica_step))
+        for step, replica, replica_step in compute.parts()
     ]
-    median = float(np.median([span for *_, span in parts]))
+    median = float(np.median([span for *_, span in rows]))
     warm = True
     first = int(compute.step.min())
-    for step, replica, part, span in parts:
-        found = _unusual_op(part, usual) if span > FIT_PARAMS.step * median else None
-        warm = warm and (step == first or found is not None)
-        if found is not None:
-            row, excess = found
-            reason = "warm-up" if warm and len(parts) > 1 else "stall"
-            device = int(part.device[row])
+    for step, replica, replica_step, span in rows:
+        outlier = (
+            _unusual_op(replica_step, usual)
+            if span > FIT_PARAMS.step * median
+            else None
+        )
+        warm = warm and (step == first or outlier is not None)
+        if outlier is not None:
+            row, excess = outlier
+            reason = "warm-up" if warm and len(rows) > 1 else "stall"
+            device = int(replica_step.device[row])
             yield UnusualStep(
-                step, replica, reason, span / median, part.op(row), device, excess
+                step,
+                replica,
+                reason,
+                span / median,
+                replica_step.op(row),
+                device,
+                excess,
             )
 
 
 def _unusual_op(
-    part: Trace, usual: dict[tuple[int, str], float]
+    trace: Trace, usual: dict[tuple[int, str], float]
 ) -> tuple[int, float] | None:
-    pairs = zip(part.stage.tolist(), part.kind.tolist(), strict=True)
+    pairs = zip(trace.stage.tolist(), trace.kind.tolist(), strict=True)
     expected = np.array([usual[stage, KINDS[kind]] for stage, kind in pairs])
-    ratio = part.duration / np.maximum(expected, 1.0)
-    own = np.zeros(int(part.microbatch.max()) + 1)
-    for microbatch in range(len(own)):
+    ratio = trace.duration / np.maximum(expected, 1.0)
+    factors = np.zeros(int(trace.microbatch.max()) + 1)
+    for microbatch in range(len(factors)):
         # The lower middle: of two ops, one of which stalled, the other one is usual.
-        own[microbatch] = np.percentile(
-            ratio[part.microbatch == microbatch], 50, method="lower"
+        factors[microbatch] = np.percentile(
+            ratio[trace.microbatch == microbatch], 50, method="lower"
         )
-    usually = expected * own[part.microbatch]
-    stands_out = part.duration > FIT_PARAMS.op * usually
+    usually = expected * factors[trace.microbatch]
+    stands_out = trace.duration > FIT_PARAMS.op * usually
     if not np.any(stands_out):
         return None
-    excess = np.where(stands_out, part.duration - usually, -1.0)
+    excess = np.where(stands_out, trace.duration - usually, -1.0)
     row = int(np.argmax(excess))
     return row, float(excess[row])
 
 
-def one_way_of(parts: Sequence[Trace]) -> float | None:
+def one_way_of(traces: Sequence[Trace]) -> float | None:
     """Return half of the median round trip of the fastest transfers between ops, in nanoseconds.
 
     None for one device; negative where clocks are off by more. What it takes includes the time for
     which sender and receiver are held.
     """
-    trips = [boundary.round_trip for part in parts for boundary in boundaries_of(part)]
+    trips = [
+        boundary.round_trip for trace in traces for boundary in boundaries_of(trace)
+    ]
     return float(np.median(trips)) / 2 if trips else None
 
 
@@ -342,5 +361,5 @@ def _latency(
     if one_way < 0:
         text = "transfers: latency cannot be fitted, clocks are off by more than transfers take"
         return None, (text,)
-    held = float(np.median([one.held for one in times]))
+    held = float(np.median([time.held for time in times]))
     return max(0.0, one_way - held), ()

@@ -42,13 +42,13 @@ class Recorded:
     row: IntArray  # int64[n]: row of `part` that each op is
 
     @classmethod
-    def of(cls, part: Trace, unit: str | None = None) -> Recorded:
+    def of(cls, trace: Trace, unit: str | None = None) -> Recorded:
         """Make the instance and the problem of the compute ops of a replica-step.
 
         `unit`: time unit of the instance; by default that of the trace.
         Returns: not yet replayed.
         """
-        compute = part.where(part.is_compute)
+        compute = trace.where(trace.is_compute)
         instance = pipeline_of(compute, unit)
         problem = lower_pipeline(instance)
         row = np.full(problem.num_ops, FREE, dtype=np.int64)
@@ -68,12 +68,12 @@ class Recorded:
     @cached_property
     def orders(self) -> list[IntArray]:
         """Recorded order of the ops of each device; ties by stage and micro-batch."""
-        part, row = self.part, self.row
+        trace, row = self.part, self.row
         by_time = np.lexsort(
-            (part.microbatch[row], part.stage[row], part.end[row], part.start[row])
+            (trace.microbatch[row], trace.stage[row], trace.end[row], trace.start[row])
         )
-        device = part.device[row][by_time]
-        return [by_time[device == one] for one in range(self.instance.num_devices)]
+        device = trace.device[row][by_time]
+        return [by_time[device == index] for index in range(self.instance.num_devices)]
 
     @cached_property
     def span(self) -> int:
@@ -105,17 +105,17 @@ class Recorded:
         return round(self.replay.makespan * self.tick)
 
 
-def least_span(part: Trace) -> int:
+def least_span(trace: Trace) -> int:
     """Return nanoseconds that no order of the ops of a replica-step can beat, transfers free."""
-    compute = part.where(part.is_compute)
+    compute = trace.where(trace.is_compute)
     table = op_table(compute)
     length = np.where(table == FREE, 0, compute.duration[table])
-    places = np.zeros(table.shape[1], dtype=np.int64)
-    places[compute.stage] = compute.device
-    return least_time(length, places)
+    owners = np.zeros(table.shape[1], dtype=np.int64)
+    owners[compute.stage] = compute.device
+    return least_time(length, owners)
 
 
-def least_time(length: IntArray, places: IntArray) -> int:
+def least_time(length: IntArray, owners: IntArray) -> int:
     """Return the largest, over devices, of least head, work, and least tail.
 
     That is the least time before its first op, all its work, and the least time after its last op:
@@ -123,7 +123,7 @@ def least_time(length: IntArray, places: IntArray) -> int:
 
     `length`: int64[kinds, stages, micro-batches], durations; 0 where there is no such
         op.
-    `places`: int64[stages], device of each stage.
+    `owners`: int64[stages], device of each stage.
     Returns: in the unit of the durations.
     """
     back = length[B] + length[I]
@@ -132,7 +132,7 @@ def least_time(length: IntArray, places: IntArray) -> int:
     after = np.cumsum(back, axis=0) - back
     tail = np.where(np.any(length[W] > 0), 0, after.min(axis=1))
     work = length.sum(axis=(0, 2))
-    mine = [places == one for one in range(int(places.max()) + 1)]
+    mine = [owners == device for device in range(int(owners.max()) + 1)]
     return max(
         int(head[here].min() + work[here].sum() + tail[here].min()) for here in mine
     )
@@ -142,12 +142,12 @@ FIELDS = {F: "forward", B: "backward", I: "backward_input", W: "backward_weight"
 """Entries of the times of an instance by kind of op."""
 
 
-def part_name(part: Trace) -> str:
+def part_name(trace: Trace) -> str:
     """Return the name of a replica-step, of its files and instances: ``step16-replica0``."""
-    return f"step{part.step[0]}-replica{part.replica[0]}"
+    return f"step{trace.step[0]}-replica{trace.replica[0]}"
 
 
-def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
+def pipeline_of(trace: Trace, unit: str | None = None) -> PipelineInstance:
     """Return the instance of a replica-step, with the recorded duration of every op.
 
     Transfers are free: sends and receives that were recorded contain waiting.
@@ -156,20 +156,20 @@ def pipeline_of(part: Trace, unit: str | None = None) -> PipelineInstance:
     Returns: times are lists per stage and micro-batch; lengths are given where they
         were recorded.
     """
-    unit = unit or part.unit
-    compute = part.where(part.is_compute)
+    unit = unit or trace.unit
+    compute = trace.where(trace.is_compute)
     table = op_table(compute)
-    durations = part.times(compute.duration, unit)
+    durations = trace.times(compute.duration, unit)
     times = {
         name: [[durations[row] for row in rows] for rows in table[kind].tolist()]
         for kind, name in FIELDS.items()
         if table[kind, 0, 0] != FREE
     }
-    data = _instance(compute, part_name(part), unit, table.shape[2], times)
+    data = _instance(compute, part_name(trace), unit, table.shape[2], times)
     lengths = _lengths(compute, table.shape[2])
     if lengths is not None:
         data["lengths"] = lengths
-    return PipelineInstance.parse(data, part_name(part))
+    return PipelineInstance.parse(data, part_name(trace))
 
 
 def median_instance(
@@ -189,13 +189,17 @@ def median_instance(
     `fields`: fields of the instance that replace those of the trace.
     """
     compute = trace.where(trace.is_compute)
-    counts = [int(part.microbatch.max()) + 1 for _, _, part in compute.parts()]
+    counts = [
+        int(replica_step.microbatch.max()) + 1 for _, _, replica_step in compute.parts()
+    ]
     fitted: dict[str, list[int]] = {}
-    for one in fits.stage_times:
-        fitted.setdefault(FIELDS[KINDS.index(one.kind)], []).append(
-            round(one.median + one.held)
+    for time in fits.stage_times:
+        fitted.setdefault(FIELDS[KINDS.index(time.kind)], []).append(
+            round(time.median + time.held)
         )
-    tables = change({field: np.array(each)[:, None] for field, each in fitted.items()})
+    tables = change(
+        {field: np.array(medians)[:, None] for field, medians in fitted.items()}
+    )
     times = {field: trace.times(table[:, 0]) for field, table in tables.items()}
     common = max(sorted(set(counts)), key=counts.count)
     data = _instance(compute, name, trace.unit, common, times)
@@ -206,10 +210,10 @@ def median_instance(
 
 
 def _instance(
-    part: Trace, name: str, unit: str, microbatches: int, times: dict[str, Any]
+    trace: Trace, name: str, unit: str, microbatches: int, times: dict[str, Any]
 ) -> dict[str, Any]:
-    device = np.zeros(int(part.stage.max()) + 1, dtype=np.int64)
-    device[part.stage] = part.device
+    device = np.zeros(int(trace.stage.max()) + 1, dtype=np.int64)
+    device[trace.stage] = trace.device
     stages = device.tolist()
     data: dict[str, Any] = {
         "name": name,
@@ -232,18 +236,18 @@ def _lengths(compute: Trace, microbatches: int) -> list[int] | None:
 
 
 def _description(trace: Trace, fits: Fits) -> str:
-    one = NANOSECONDS[trace.unit]
-    parts = []
+    scale = NANOSECONDS[trace.unit]
+    texts = []
     for kind in dict.fromkeys(time.kind for time in fits.stage_times):
         times = [time for time in fits.stage_times if time.kind == kind]
         spread = ", ".join(f"{100 * time.variation:.1f}" for time in times)
-        held = ", ".join(f"{time.held / one:.4g}" for time in times)
-        parts.append(f"{kind}: spread {spread} %, held {held} {trace.unit}")
+        held = ", ".join(f"{time.held / scale:.4g}" for time in times)
+        texts.append(f"{kind}: spread {spread} %, held {held} {trace.unit}")
     count = len({*zip(trace.step.tolist(), trace.replica.tolist(), strict=True)})
     left_out = f", {len(fits.unusual)} unusual left out" if fits.unusual else ""
     return (
         f"medians of {count} recorded steps and replicas{left_out} ({trace.format}), with the time "
-        f"that devices are held after ops; by stage: {'; '.join(parts)}"
+        f"that devices are held after ops; by stage: {'; '.join(texts)}"
     )
 
 
@@ -258,7 +262,7 @@ class RecordedStep:
     moved: str  # the op that was moved most; empty where none was
 
 
-def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
+def recorded_step(trace: Trace, tolerance: int | None = None) -> RecordedStep:
     """Return instance and recorded schedule of one replica-step.
 
     Raises `InputError` where an op would have to be moved by more than the tolerance.
@@ -267,30 +271,30 @@ def recorded_step(part: Trace, tolerance: int | None = None) -> RecordedStep:
         `tolerance_of` allows.
     Returns: its schedule starts at 0 and passes the checker.
     """
-    allowed = tolerance_of(part) if tolerance is None else tolerance
-    part = aligned(part.where(part.is_compute))
-    recorded = Recorded.of(part)
-    starts = part.start - part.start.min()
+    allowed = tolerance_of(trace) if tolerance is None else tolerance
+    trace = aligned(trace.where(trace.is_compute))
+    recorded = Recorded.of(trace)
+    starts = trace.start - trace.start.min()
     if recorded.tick > 1 and np.any(starts % recorded.tick):
         # All durations are multiples of a tick that moments are not multiples of.
-        recorded = Recorded.of(part, "ns")
+        recorded = Recorded.of(trace, "ns")
     begun = np.rint(starts[recorded.row] / recorded.tick).astype(np.int64)
     # The least starts that are not before `begun` and keep the rules.
     timed = recorded.timed(replace(recorded.problem, release=begun))
     schedule = Schedule(recorded.problem, timed.start)
     moved = ((schedule.start - begun) * recorded.tick).astype(np.int64)
-    most = int(np.argmax(moved))
-    shift, row = int(moved[most]), int(recorded.row[most])
+    worst = int(np.argmax(moved))
+    shift, row = int(moved[worst]), int(recorded.row[worst])
     if shift > allowed:
-        amount, limit = part.times((shift, allowed))
-        raise part.error(
+        amount, limit = trace.times((shift, allowed))
+        raise trace.error(
             row,
-            f"starts {amount} {part.unit} before what it needs has ended; expected clocks that "
+            f"starts {amount} {trace.unit} before what it needs has ended; expected clocks that "
             f"are off by at most {limit}",
         )
     result = _result(recorded.instance, schedule)
-    event = part.op(row) if shift else ""
-    return RecordedStep(part_name(part), recorded.instance, result, shift, event)
+    event = trace.op(row) if shift else ""
+    return RecordedStep(part_name(trace), recorded.instance, result, shift, event)
 
 
 def _result(instance: PipelineInstance, schedule: Schedule) -> Result:

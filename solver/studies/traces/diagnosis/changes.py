@@ -36,13 +36,14 @@ def known_help(
     """
     if change.is_searched:
         return None
-    about = _means(verdicts, "replay"), tuple(one.step for one in verdicts)
+    about = _means(verdicts, "replay"), tuple(verdict.step for verdict in verdicts)
     if change.name in FOUND:
         figure = FOUND[change.name]
         value, bound = _means(verdicts, figure), _means(verdicts, f"{figure}_bound")
         return Help(change.name, change.assumes, value, bound, *about)
     value = mean_of(
-        max(_replayed(one, change.times) for one in step.parts) for step in steps
+        max(_replayed(recorded, change.times) for recorded in step.parts)
+        for step in steps
     )
     return Help(change.name, f"recorded order; {change.assumes}", value, None, *about)
 
@@ -56,44 +57,44 @@ def changes_of(
     Yields: another order, exchange, an even split, less work for the slow device, a
         split backward, more memory, more chunks.
     """
-    known = replace(recorded, is_searched=False)
+    base = replace(recorded, is_searched=False)
     text = "the best order of the micro-batches of each replica, in the memory that devices have"
-    yield replace(known, name="reorder", assumes=text)
+    yield replace(base, name="reorder", assumes=text)
     if max(len(step.parts) for step in steps) == 1:
         yield Help("exchange", "there is one replica")
     else:
         text = "a micro-batch takes as long on any replica, and may be moved"
-        yield replace(known, name="exchange", assumes=text)
+        yield replace(base, name="exchange", assumes=text)
     if len(recorded.capacity) == 1:
         yield Help("even split", "there is one device")
         yield Help("relieve slow device", "there is one device")
     else:
-        yield from _resplits(steps, known)
+        yield from _resplits(steps, base)
     if steps[0].parts[0].instance.times.is_split:
         yield Help("split backward", "it is split already")
     else:
         text = "half of a backward is the input gradient, half the weight gradient; memory as it is"
         yield replace(recorded, name="split backward", assumes=text, times=_split)
-    more = tuple(count + 1 for count in recorded.capacity)
+    capacity = tuple(count + 1 for count in recorded.capacity)
     text = "room for one more activation on every device"
-    yield replace(recorded, name="more memory", assumes=text, capacity=more)
+    yield replace(recorded, name="more memory", assumes=text, capacity=capacity)
     yield _more_chunks(steps[0].parts[0].instance.num_stages, recorded)
 
 
-def _resplits(steps: Sequence[DiagnosedStep], known: Variant) -> Iterator[Variant]:
-    parts = [one.part for step in steps for one in step.parts]
+def _resplits(steps: Sequence[DiagnosedStep], base: Variant) -> Iterator[Variant]:
+    traces = [recorded.part for step in steps for recorded in step.parts]
     devices, durations = (
-        [getattr(one, name) for one in parts] for name in ("device", "duration")
+        [getattr(trace, name) for trace in traces] for name in ("device", "duration")
     )
     slow = int(
         np.argmax(np.bincount(np.concatenate(devices), np.concatenate(durations)))
     )
-    places = known.devices(int(parts[0].stage.max()) + 1)
+    owners = base.devices(int(traces[0].stage.max()) + 1)
     text = "each micro-batch takes as long on every stage, the same in total"
-    yield replace(known, name="even split", assumes=text, times=_even)
+    yield replace(base, name="even split", assumes=text, times=_even)
     text = f"device {slow} works as long as the mean, the others take over the rest"
-    relief = partial(_relieved, places=places, slow=slow)
-    yield replace(known, name="relieve slow device", assumes=text, times=relief)
+    relief = partial(_relieved, owners=owners, slow=slow)
+    yield replace(base, name="relieve slow device", assumes=text, times=relief)
 
 
 def _more_chunks(stages: int, recorded: Variant) -> Variant | Help:
@@ -105,24 +106,25 @@ def _more_chunks(stages: int, recorded: Variant) -> Variant | Help:
         "of any"
     )
     double = (2 * max(recorded.capacity),) * devices
-    places = {"placement": "interleaved", "stages_per_device": 2}
-    return Variant("more chunks", text, _halved, double, places, has_recorded=False)
+    placement = {"placement": "interleaved", "stages_per_device": 2}
+    return Variant("more chunks", text, _halved, double, placement, has_recorded=False)
 
 
 def _means(verdicts: Sequence[StepVerdict], figure: str) -> float:
-    return mean_of(getattr(one, figure) for one in verdicts)
+    return mean_of(getattr(verdict, figure) for verdict in verdicts)
 
 
-def _replayed(one: Recorded, change: Callable[[Times], Times]) -> int:
-    duration = one.problem.duration.copy()
+def _replayed(recorded: Recorded, change: Callable[[Times], Times]) -> int:
+    duration = recorded.problem.duration.copy()
     ops = {
-        FIELDS[KINDS.index(kind)]: one.problem.grid(kind) for kind in one.problem.kinds
+        FIELDS[KINDS.index(kind)]: recorded.problem.grid(kind)
+        for kind in recorded.problem.kinds
     }
     for name, lengths in change(
         {name: duration[grid] for name, grid in ops.items()}
     ).items():
         duration[ops[name]] = lengths
-    return replayed(one, duration)
+    return replayed(recorded, duration)
 
 
 def _even(times: Times) -> Times:
@@ -136,16 +138,16 @@ def _even(times: Times) -> Times:
     }
 
 
-def _relieved(times: Times, places: IntArray, slow: int) -> Times:
+def _relieved(times: Times, owners: IntArray, slow: int) -> Times:
     """Return times with the work of a device that is above the mean spread over the others."""
     work = sum(table.sum(axis=1) for table in times.values())
-    load = np.bincount(places, weights=work)
+    load = np.bincount(owners, weights=work)
     excess = load[slow] - load.mean()
     if excess <= 0:
         return times
     factor = np.full(len(load), 1 + excess / (load.sum() - load[slow]))
     factor[slow] = load.mean() / load[slow]
-    by_stage = factor[places][:, None]
+    by_stage = factor[owners][:, None]
     return {
         name: np.rint(table * by_stage).astype(np.int64)
         for name, table in times.items()
@@ -193,18 +195,18 @@ def searched_help(
     )
     values: list[int] = []
     bounds: list[int] = []
-    known: dict[Hashable, StepAnswer | None] = {}
+    answers: dict[Hashable, StepAnswer | None] = {}
     for step, verdict in pairs:
-        if step.key not in known:
+        if step.key not in answers:
             seconds = DIAGNOSIS.per_step
             if clock.left < (
                 seconds if values else searches.seconds_of_change - seconds
             ):
                 break
-            known[step.key] = searches.answer(
+            answers[step.key] = searches.answer(
                 variant, step, is_free=False, seconds=seconds
             )
-        answer = known[step.key]
+        answer = answers[step.key]
         if answer is None:
             return Help(variant.name, "no order was found that fits the memory")
         value = int(answer.makespan)

@@ -62,27 +62,32 @@ class Transfers:
     def of(cls, trace: Trace) -> Self:
         """Take the transfers of a trace, and half of its fastest round trips for all others."""
         tables = {}
-        for step, replica, part in trace.parts():
-            if not np.all(part.is_compute):
-                rows = op_table(part)
+        for step, replica, replica_step in trace.parts():
+            if not np.all(replica_step.is_compute):
+                rows = op_table(replica_step)
                 tables[step, replica] = np.where(
-                    rows == FREE, FREE, part.duration[rows]
+                    rows == FREE, FREE, replica_step.duration[rows]
                 )
-        parts = [part.where(part.is_compute) for _, _, part in trace.parts()]
-        return cls(max(0, round(one_way_of(parts) or 0)), tables)
+        computes = [
+            replica_step.where(replica_step.is_compute)
+            for _, _, replica_step in trace.parts()
+        ]
+        return cls(max(0, round(one_way_of(computes) or 0)), tables)
 
-    def lags(self, one: Recorded) -> IntArray:
+    def lags(self, recorded: Recorded) -> IntArray:
         """Return the nanoseconds between ops that follow one another, int64[edges]."""
-        problem, device = one.problem, one.part.device[one.row]
+        problem, device = recorded.problem, recorded.part.device[recorded.row]
         sender = problem.before
         away = device[sender] != device[problem.after]
         lags = np.full(len(sender), self.latency, dtype=np.int64)
-        table = self.recorded.get((int(one.part.step[0]), int(one.part.replica[0])))
+        table = self.recorded.get(
+            (int(recorded.part.step[0]), int(recorded.part.replica[0]))
+        )
         if table is not None:
             is_forward = problem.kind[sender] == problem.kinds.index("F")
-            way = np.where(is_forward, KINDS.index("TF"), KINDS.index("TB"))
-            known = table[way, problem.stage[sender], problem.microbatch[sender]]
-            lags = np.where(known == FREE, lags, known)
+            kind = np.where(is_forward, KINDS.index("TF"), KINDS.index("TB"))
+            times = table[kind, problem.stage[sender], problem.microbatch[sender]]
+            lags = np.where(times == FREE, lags, times)
         return np.where(away, lags, 0)
 
 
@@ -103,11 +108,11 @@ def bubble_of(
     `transfers`: times of its transfers.
     Returns: nanoseconds by part, none negative, which sum to recorded span - mean work.
     """
-    slowest = [max(step.parts, key=lambda one: one.span) for step in steps]
-    runs = [_runs(one, variant, transfers.lags(one)) for one in slowest]
-    least = np.minimum.accumulate(runs, axis=1)
-    parts = (least[:, :-1] - least[:, 1:]).mean(axis=0)
-    return dict(reversed(list(zip(PARTS, parts.tolist(), strict=True))))
+    slowest = [max(step.parts, key=lambda recorded: recorded.span) for step in steps]
+    runs = [_runs(recorded, variant, transfers.lags(recorded)) for recorded in slowest]
+    shortest = np.minimum.accumulate(runs, axis=1)
+    amounts = (shortest[:, :-1] - shortest[:, 1:]).mean(axis=0)
+    return dict(reversed(list(zip(PARTS, amounts.tolist(), strict=True))))
 
 
 PARTS = (
@@ -122,27 +127,27 @@ PARTS = (
 """Parts of the idle time, in the order in which they are taken away."""
 
 
-def _runs(one: Recorded, variant: Variant, lags: IntArray) -> list[float]:
-    duration = one.problem.duration
-    stages = _means(duration, one.problem.kind, one.problem.stage)
-    evened = _means(stages, one.problem.kind)
+def _runs(recorded: Recorded, variant: Variant, lags: IntArray) -> list[float]:
+    duration = recorded.problem.duration
+    stages = _means(duration, recorded.problem.kind, recorded.problem.stage)
+    evened = _means(stages, recorded.problem.kind)
     lengths = np.zeros_like(evened)
-    lengths[one.row] = evened
-    part = replace(one.part, start=np.zeros_like(lengths), end=lengths)
-    least = least_span(part)
+    lengths[recorded.row] = evened
+    trace = replace(recorded.part, start=np.zeros_like(lengths), end=lengths)
+    bound = least_span(trace)
     (flow,) = variant.flows(
-        DiagnosedStep(0, (0,), (Recorded.of(part, "ns"),)), is_free=False
+        DiagnosedStep(0, (0,), (Recorded.of(trace, "ns"),)), is_free=False
     )
     replays = (
-        replayed(one, duration, lags),
-        *(replayed(one, d) for d in (duration, stages, evened)),
+        replayed(recorded, duration, lags),
+        *(replayed(recorded, d) for d in (duration, stages, evened)),
     )
-    bounds = max(least, memory_time(Paths(flow))), least
+    bounds = max(bound, memory_time(Paths(flow))), bound
     return [
-        one.span,
+        recorded.span,
         *replays,
         *bounds,
-        float(duration.sum()) / one.instance.num_devices,
+        float(duration.sum()) / recorded.instance.num_devices,
     ]
 
 
@@ -200,9 +205,9 @@ def recorded_variant(
     """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
-    (places,) = instance.stage_devices_of_pipes()
-    if list(places) != list(range(instance.num_devices)):
-        placement = {"placement": {"stage_to_device": list(places)}}
+    (devices,) = instance.stage_devices_of_pipes()
+    if list(devices) != list(range(instance.num_devices)):
+        placement = {"placement": {"stage_to_device": list(devices)}}
     held = tuple(held_by(steps))
     room = held if capacity is None else _room(held, capacity)
     return Variant("recorded", "", dict, room, placement)
@@ -230,23 +235,27 @@ def _helps(
     clock: Clock,
 ) -> list[Help]:
     changes = list(changes_of(steps, recorded))
-    searched = [one for one in changes if isinstance(one, Variant) and one.is_searched]
-    gain = {one.name: _potential(one, steps, verdicts) for one in searched}
+    searched = [
+        change
+        for change in changes
+        if isinstance(change, Variant) and change.is_searched
+    ]
+    gain = {change.name: _potential(change, steps, verdicts) for change in searched}
     # The most promising change comes first; what is more than each needs is shared by promise.
-    searched.sort(key=lambda one: -gain[one.name])
+    searched.sort(key=lambda change: -gain[change.name])
     answers: dict[str, Help] = {}
-    for number, one in enumerate(searched):
-        rest, left, each = searched[number:], clock.left, searches.seconds_of_change
-        promised = sum(gain[other.name] for other in rest)
-        weight = gain[one.name] / promised if promised else 1 / len(rest)
-        seconds = each + max(0.0, left - len(rest) * each) * weight
-        share = clock.share(clock.part_for(seconds))
-        answers[one.name] = searched_help(one, steps, verdicts, searches, share)
+    for number, change in enumerate(searched):
+        pending, minimum = searched[number:], searches.seconds_of_change
+        spare = max(0.0, clock.left - len(pending) * minimum)
+        promised = sum(gain[candidate.name] for candidate in pending)
+        weight = gain[change.name] / promised if promised else 1 / len(pending)
+        share = clock.share(clock.part_for(minimum + spare * weight))
+        answers[change.name] = searched_help(change, steps, verdicts, searches, share)
     return [
-        one
-        if isinstance(one, Help)
-        else known_help(one, steps, verdicts) or answers[one.name]
-        for one in changes
+        change
+        if isinstance(change, Help)
+        else known_help(change, steps, verdicts) or answers[change.name]
+        for change in changes
     ]
 
 
@@ -254,8 +263,10 @@ def _potential(
     change: Variant, steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
 ) -> float:
     """Return the largest share of the best orders that a change could save."""
-    least = mean_of(change.least(step) for step in steps)
-    return max(0.0, 1 - least / max(1.0, mean_of(one.ordered for one in verdicts)))
+    bound = mean_of(change.least(step) for step in steps)
+    return max(
+        0.0, 1 - bound / max(1.0, mean_of(verdict.ordered for verdict in verdicts))
+    )
 
 
 def _slowness(trace: Trace) -> tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]:
@@ -279,7 +290,7 @@ class StepInProgress:
 
     def __init__(self, step: DiagnosedStep, variant: Variant) -> None:
         self.step, self._variant = step, variant
-        self._bounds = [least_span(one.part) for one in step.parts]
+        self._bounds = [least_span(recorded.part) for recorded in step.parts]
         self._ordered = list(step.replays)
         self._bound = self._least = max(self._bounds)
         self._exchanged = max(step.replays)
@@ -350,8 +361,8 @@ class StepInProgress:
         return StepVerdict(
             self.step.number,
             tuple(
-                ReplicaVerdict(replica, one.span, one.replayed, value, least)
-                for replica, one, value, least in rows
+                ReplicaVerdict(replica, recorded.span, recorded.replayed, value, floor)
+                for replica, recorded, value, floor in rows
             ),
             self.step.counts,
             bound,
@@ -373,37 +384,37 @@ def _verdicts_of(
         if not clock.is_over and (len(steps[0].parts) > 1 or not is_free):
             searches.prepare(variant, steps[0], is_free=is_free)
     changes = DIAGNOSIS.changes * searches.seconds_of_change
-    rest = max(DIAGNOSIS.least_steps_share, 1 - changes / max(changes, clock.left))
-    clock = clock.share(min(DIAGNOSIS.steps_share, rest))
+    remainder = max(DIAGNOSIS.least_steps_share, 1 - changes / max(changes, clock.left))
+    clock = clock.share(min(DIAGNOSIS.steps_share, remainder))
     alike: dict[Hashable, DiagnosedStep] = {}
     for step in steps:
         alike.setdefault(step.key, step)
-    found: list[StepInProgress] = []
+    runs: list[StepInProgress] = []
     for number, step in enumerate(alike.values()):
         share = clock.share(1 / (len(alike) - number))
-        one = StepInProgress(step, variant)
-        found.append(one)
-        for is_free in sorted(one.unfinished):
-            part = share if is_free or len(one.unfinished) == 1 else share.share(0.5)
-            one.search(searches, part, is_free=is_free, seed=1)
-    cut = sorted((one for one in found if one.unfinished), key=lambda one: -one.gap)
-    jobs = [(one, is_free) for one in cut for is_free in sorted(one.unfinished)]
-    for number, (one, is_free) in enumerate(jobs):
-        one.search(
+        run = StepInProgress(step, variant)
+        runs.append(run)
+        for is_free in sorted(run.unfinished):
+            budget = share if is_free or len(run.unfinished) == 1 else share.share(0.5)
+            run.search(searches, budget, is_free=is_free, seed=1)
+    cut = sorted((run for run in runs if run.unfinished), key=lambda run: -run.gap)
+    jobs = [(run, is_free) for run in cut for is_free in sorted(run.unfinished)]
+    for number, (run, is_free) in enumerate(jobs):
+        run.search(
             searches, clock.share(1 / (len(jobs) - number)), is_free=is_free, seed=2
         )
-    for number, one in enumerate(found):
+    for number, run in enumerate(runs):
         if not clock.is_over:
-            one.bound_replicas(clock.share(1 / (len(found) - number)))
-    verdicts = {one.step.key: one.verdict for one in found}
+            run.bound_replicas(clock.share(1 / (len(runs) - number)))
+    verdicts = {run.step.key: run.verdict for run in runs}
     return [replace(verdicts[step.key], step=step.number) for step in steps]
 
 
 def _spans(step: DiagnosedStep, schedule: Any) -> list[int]:
     problem = schedule.problem
-    ends = schedule.start + problem.duration
+    finishes = schedule.start + problem.duration
     replicas = (problem.replica == replica for replica in range(len(step.parts)))
-    return [int(ends[mine].max() - schedule.start[mine].min()) for mine in replicas]
+    return [int(finishes[mine].max() - schedule.start[mine].min()) for mine in replicas]
 
 
 def changed_instance(
@@ -424,28 +435,31 @@ def changed_instance(
     steps = steps_of(trace)
     recorded = recorded_variant(steps, capacity)
     changes = changes_of(steps, recorded)
-    known = {one.change if isinstance(one, Help) else one.name: one for one in changes}
-    wanted = change.replace("-", " ")
-    if wanted not in known:
-        hint = did_you_mean(wanted, known)
+    by_name = {
+        entry.change if isinstance(entry, Help) else entry.name: entry
+        for entry in changes
+    }
+    key = change.replace("-", " ")
+    if key not in by_name:
+        hint = did_you_mean(key, by_name)
         raise InputError(f'unknown change "{change[:40]}"{hint}', field="--change")
-    found = known[wanted]
-    if isinstance(found, Help):
+    variant = by_name[key]
+    if isinstance(variant, Help):
         raise InputError(
-            f"{wanted} means nothing here: {found.assumes}", field="--change"
+            f"{key} means nothing here: {variant.assumes}", field="--change"
         )
-    if found.name == "exchange":
+    if variant.name == "exchange":
         by_replay = sorted(steps, key=lambda step: max(step.replays))
-        return found.pipeline(by_replay[(len(steps) - 1) // 2], is_free=True)
-    memory = {"capacity": list(found.capacity), "activation": 1}
-    about = f"{found.name}: {found.assumes}; medians of the recorded steps"
+        return variant.pipeline(by_replay[(len(steps) - 1) // 2], is_free=True)
+    memory = {"capacity": list(variant.capacity), "activation": 1}
+    about = f"{variant.name}: {variant.assumes}; medians of the recorded steps"
     fits = fit(trace)
     return median_instance(
         trace,
         fits,
         name,
-        found.times,
+        variant.times,
         memory=memory,
         description=about,
-        **found.placement,
+        **variant.placement,
     )

@@ -58,12 +58,14 @@ class DiagnosedStep:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Micro-batches of each replica."""
-        return tuple(one.instance.num_microbatches for one in self.parts)
+        return tuple(recorded.instance.num_microbatches for recorded in self.parts)
 
     @cached_property
     def times(self) -> Times:
         """Recorded durations, replica by replica."""
-        tables = [(one.part.duration, op_table(one.part)) for one in self.parts]
+        tables = [
+            (recorded.part.duration, op_table(recorded.part)) for recorded in self.parts
+        ]
         return {
             name: np.concatenate(
                 [duration[table[kind]] for duration, table in tables], axis=1
@@ -76,8 +78,8 @@ class DiagnosedStep:
     def key(self) -> Hashable:
         """What two steps have in common that are alike in shape, order and times."""
         rows = (
-            (one.span, one.replayed, *(o.tobytes() for o in one.orders))
-            for one in self.parts
+            (recorded.span, recorded.replayed, *(o.tobytes() for o in recorded.orders))
+            for recorded in self.parts
         )
         times = (table.tobytes() for table in self.times.values())
         return self.replicas, self.counts, *rows, *times
@@ -85,7 +87,7 @@ class DiagnosedStep:
     @cached_property
     def replays(self) -> tuple[int, ...]:
         """Nanoseconds of the replay of each replica."""
-        return tuple(one.replayed for one in self.parts)
+        return tuple(recorded.replayed for recorded in self.parts)
 
 
 def steps_of(trace: Trace) -> list[DiagnosedStep]:
@@ -93,41 +95,42 @@ def steps_of(trace: Trace) -> list[DiagnosedStep]:
 
     Raises `InputError` where a recorded order is impossible; names file, step and replica.
     """
-    found: dict[int, list[tuple[int, Recorded]]] = {}
-    for number, replica, part in trace.parts():
-        recorded = Recorded.of(part, "ns")
+    by_step: dict[int, list[tuple[int, Recorded]]] = {}
+    for number, replica, replica_step in trace.parts():
+        recorded = Recorded.of(replica_step, "ns")
         assert recorded.replay.makespan >= 0
-        found.setdefault(number, []).append((replica, recorded))
+        by_step.setdefault(number, []).append((replica, recorded))
     return [
         DiagnosedStep(number, *zip(*pairs, strict=True))
-        for number, pairs in found.items()
+        for number, pairs in by_step.items()
     ]
 
 
 def held_by(steps: Sequence[DiagnosedStep]) -> list[int]:
     """Return the most activations that each device held in any step: forwards without backward."""
-    parts = [one for step in steps for one in step.parts]
-    most = [0] * max(one.instance.num_devices for one in parts)
-    for one in parts:
-        kind = one.part.kind[one.row]
-        last = int(
-            kind.max()
-        )  # a W where backwards are split, it gives back the activation
-        for device, order in enumerate(one.orders):
+    recordings = [recorded for step in steps for recorded in step.parts]
+    peaks = [0] * max(recorded.instance.num_devices for recorded in recordings)
+    for recorded in recordings:
+        kind = recorded.part.kind[recorded.row]
+        # The activation is given back by the W where backwards are split.
+        last = int(kind.max())
+        for device, order in enumerate(recorded.orders):
             change = (kind[order] == F).astype(np.int64) - (kind[order] == last)
-            most[device] = max(most[device], int(np.cumsum(change).max(initial=0)))
-    return most
+            peaks[device] = max(peaks[device], int(np.cumsum(change).max(initial=0)))
+    return peaks
 
 
-def replayed(one: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
+def replayed(recorded: Recorded, duration: IntArray, lags: IntArray | int = 0) -> int:
     """Return the nanoseconds that the recorded order takes with other durations.
 
-    `one`: a replica-step in nanoseconds, n ops.
+    `recorded`: a replica-step in nanoseconds, n ops.
     `duration`: int64[n], nanoseconds of each op.
     `lags`: int64[edges] or int, nanoseconds between ops that follow one another.
     """
-    changed = replace(one.problem, duration=duration, lag=one.problem.lag + lags)
-    return one.timed(changed).makespan
+    changed = replace(
+        recorded.problem, duration=duration, lag=recorded.problem.lag + lags
+    )
+    return recorded.timed(changed).makespan
 
 
 @dataclass(frozen=True)
@@ -151,9 +154,9 @@ class Variant:
 
     def devices(self, stages: int) -> IntArray:
         """Return the device of each stage, int64[stages]."""
-        places = self.placement.get("placement")
-        if isinstance(places, dict):
-            return np.array(places["stage_to_device"], dtype=np.int64)
+        placement = self.placement.get("placement")
+        if isinstance(placement, dict):
+            return np.array(placement["stage_to_device"], dtype=np.int64)
         return np.arange(stages) % len(self.capacity)
 
     def least(self, step: DiagnosedStep) -> int:
@@ -162,9 +165,11 @@ class Variant:
         (shape,) = {table.shape for table in times.values()}
         absent = np.zeros(shape, dtype=np.int64)
         length = np.stack([times.get(name, absent) for name in FIELDS.values()])
-        ends = np.cumsum(step.counts)[:-1]
-        places = self.devices(shape[0])
-        return max(least_time(part, places) for part in np.split(length, ends, axis=2))
+        cuts = np.cumsum(step.counts)[:-1]
+        owners = self.devices(shape[0])
+        return max(
+            least_time(block, owners) for block in np.split(length, cuts, axis=2)
+        )
 
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline in nanoseconds.
@@ -173,14 +178,14 @@ class Variant:
         `is_free`: micro-batches may be exchanged between replicas.
         """
         counts = step.counts
-        ends = np.cumsum(counts).tolist()
+        stops = np.cumsum(counts).tolist()
         replicas: dict[str, Any] = {
             "count": len(counts),
             "assignment": "free" if is_free else "fixed",
             "counts": "equal" if len(set(counts)) == 1 else "any",
         }
         if not is_free:
-            pairs = zip(counts, ends, strict=True)
+            pairs = zip(counts, stops, strict=True)
             replicas["members"] = [
                 list(range(end - count, end)) for count, end in pairs
             ]
@@ -188,7 +193,7 @@ class Variant:
             "name": f"step{step.number}",
             "time_unit": "ns",
             "num_devices": len(self.capacity),
-            "num_microbatches": ends[-1],
+            "num_microbatches": stops[-1],
             "times": {
                 name: table.tolist() for name, table in self.times(step.times).items()
             },
@@ -208,9 +213,9 @@ class Variant:
         count = pipeline.num_microbatches
         blocks = (tuple(range(count)),) if is_free else pipeline.replicas.blocks(count)
         flows = [flow_of(problem) for problem in lower_replicas(pipeline, blocks)]
-        found = [flow for flow in flows if flow is not None]
-        assert len(found) == len(flows), "one pipe without transfers is a flow"
-        return found
+        complete = [flow for flow in flows if flow is not None]
+        assert len(complete) == len(flows), "one pipe without transfers is a flow"
+        return complete
 
 
 class Searches:

@@ -60,17 +60,17 @@ class StepVerdict:
     @property
     def recorded(self) -> int:
         """The longest recorded span."""
-        return max(one.recorded for one in self.replicas)
+        return max(replica.recorded for replica in self.replicas)
 
     @property
     def replay(self) -> int:
         """The longest replay."""
-        return max(one.replay for one in self.replicas)
+        return max(replica.replay for replica in self.replicas)
 
     @property
     def ordered(self) -> int:
         """The longest of the best orders."""
-        return max(one.ordered for one in self.replicas)
+        return max(replica.ordered for replica in self.replicas)
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,16 @@ class Diagnosis:
     @property
     def best(self) -> Help | None:
         """The change that saves most; None where none saves anything."""
-        found = max(self.helps, key=lambda one: one.saved or 0.0)
-        return found if (found.saved or 0.0) > 0 else None
+        best = max(self.helps, key=lambda change: change.saved or 0.0)
+        return best if (best.saved or 0.0) > 0 else None
 
     @property
     def typical(self) -> tuple[int, int]:
         """Step of the median replay, and its slowest replica."""
-        step = sorted(self.steps, key=lambda one: one.replay)[
-            (len(self.steps) - 1) // 2
-        ]
-        return step.step, max(step.replicas, key=lambda one: one.recorded).replica
+        by_replay = sorted(self.steps, key=lambda verdict: verdict.replay)
+        step = by_replay[(len(by_replay) - 1) // 2]
+        slowest = max(step.replicas, key=lambda replica: replica.recorded)
+        return step.step, slowest.replica
 
     @property
     def is_order_optimal(self) -> bool:
@@ -147,8 +147,8 @@ class Diagnosis:
             "steps": [_step_document(step) for step in self.steps],
             "mean": {name: _seconds(self.mean(name)) for name in FIGURES},
             "order_is_optimal": self.is_order_optimal,
-            "helps": [one.document() for one in self.helps],
-            "bubble": {name: _seconds(part) for name, part in self.bubble.items()},
+            "helps": [change.document() for change in self.helps],
+            "bubble": {name: _seconds(time) for name, time in self.bubble.items()},
             "slowness": {"replicas": self.replicas, "stages": self.slowness},
         }
 
@@ -168,11 +168,11 @@ def _step_document(step: StepVerdict) -> dict[str, Any]:
         **{name: _seconds(getattr(step, name)) for name in FIGURES},
         "replicas": [
             {
-                "replica": one.replica,
-                **{name: _seconds(getattr(one, name)) for name in FIGURES[:3]},
-                "bound": _seconds(one.bound),
-                "status": one.status.value,
+                "replica": replica.replica,
+                **{name: _seconds(getattr(replica, name)) for name in FIGURES[:3]},
+                "bound": _seconds(replica.bound),
+                "status": replica.status.value,
             }
-            for one in step.replicas
+            for replica in step.replicas
         ],
     }
