@@ -39,15 +39,14 @@ def advise_buckets(
 
     k merged collectives take the sum of their times less (k - 1) latencies; the bucket starts when
     the last of them may, all wait for its end, and its buffer is held until the last use of any.
+    The advice is never worse than anything in its table.
 
-    `latency`: time that a collective takes whatever its size, in the unit of the
-        instance: of all, or by name. A name is a group and a type (``tp/all_reduce``),
-        a group, a type, or ``*`` for all others; of several about one collective the
-        first of these counts.
-    `seed`: seed of the search.
-    Returns: never worse than anything in its table.
-    Raises `InputError`: a latency is negative, or longer than a collective takes that
-        it is about; a collective has none; or nothing has the name.
+    Raises `InputError` where a latency is negative, or longer than a collective takes that it is
+    about, where a collective has none, or nothing has the name.
+
+    `latency`: time that a collective takes whatever its size, in the unit of the instance: of all,
+        or by name. A name is a group and a type (``tp/all_reduce``), a group, a type, or ``*`` for
+        all others; of several about one collective the first of these counts.
     """
     by_name = latency if isinstance(latency, Mapping) else {ALL_COLLECTIVES: latency}
     search = _BucketSearch(
@@ -109,10 +108,7 @@ def _type_of(instance: OverlapInstance, comm: int) -> tuple[str, str | None]:
 
 
 def fixed(instance: OverlapInstance, size: int) -> Partition:
-    """Cut the collectives of each group and type into buckets of one size, the last one smaller.
-
-    `instance`, `size`: the program, and collectives in a bucket.
-    """
+    """Cut the collectives of each group and type into buckets of one size, the last one smaller."""
     runs: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for comm in _comms(instance):
         runs[_type_of(instance, comm)].append(comm)
@@ -129,9 +125,9 @@ def merged(
 ) -> OverlapInstance | None:
     """Return the program with its collectives merged, None where one would wait for itself.
 
-    `instance`, `partition`, `latencies`: the program, its buckets, and the time that
-        each collective saves where it is merged.
-    Returns: a bucket has the name of its first collective.
+    A bucket has the name of its first collective.
+
+    `latencies`: the time that each collective saves where it is merged.
     """
     data = instance.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     nodes: list[dict[str, Any]] = data["nodes"]

@@ -69,9 +69,8 @@ class TimeFactor:
 def values_of(text: str) -> list[Decimal | PerDevice]:
     """Read ``FROM:TO:STEP``, ``FROM:TO`` or a list with commas; all may be multiples of p.
 
-    `text`: values as they are typed.
-    Returns: at most 1000, both ends included where the step meets them.
-    Raises `InputError`: says what would be right.
+    There are at most 1000 values, both ends included where the step meets them. An `InputError`
+    says what would be right.
     """
     if ":" not in text:
         return [parse_amount(entry) for entry in text.split(",")]
@@ -267,13 +266,12 @@ AXES = {
 def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     """Return the changes on one axis.
 
+    An `InputError` names the option: an unknown axis, no value, or one that cannot be read.
+
     `name`: of `AXES`, or of a function of one's own.
-    `values`: values, or texts of values as the command line takes them, equal ones
-        counted once; or a function from pipelines to pipelines.
-    `unit`: of the memory of the pipelines, where it is declared: capacities may be
-        ``80GB``.
-    Raises `InputError`: an unknown axis, no value, or one that cannot be read; names
-        the option.
+    `values`: values, or texts of values as the command line takes them, equal ones counted once; or
+        a function from pipelines to pipelines.
+    `unit`: of the memory of the pipelines, where it is declared: capacities may be ``80GB``.
     """
     if name not in AXES and callable(values):
         return [PipelineChange(name, "", values)]

@@ -259,13 +259,11 @@ def _row(
 def placements_of(
     instance: Instance, layouts: Sequence[NamedPlacement | str]
 ) -> list[PipelineInstance]:
-    """Return a pipeline on several placements, each named after its own.
+    """Return a pipeline on several placements, each named after its own, in the order of `layouts`.
 
-    `layouts`: placements, such as ``vshape`` or ``interleaved:4``; equal ones count
-        once.
-    Returns: in the order of `layouts`.
-    Raises `InputError`: as `on_layout` and `NamedPlacement.read` do, or there is no
-        placement.
+    Raises `InputError` as `on_layout` and `NamedPlacement.read` do, or where there is no placement.
+
+    `layouts`: placements, such as ``vshape`` or ``interleaved:4``; equal ones count once.
     """
     pipeline, changes = pipeline_of(instance), changes_of("placements", layouts)
     names = [f"{instance.name} {change.value}" for change in changes]

@@ -207,11 +207,9 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
 
 
 def write_records(path: str | Path, records: Iterable[BenchRecord]) -> None:
-    """Write a file of results, whole or not at all.
+    """Write a file of results, whole or not at all, in place of one that is there.
 
-    `path`: the file; one that is there is replaced.
-    `records`: what it is to hold.
-    Raises `InputError`: the file cannot be written.
+    Raises `InputError` where the file cannot be written.
     """
     write_bytes(path, b"".join(record.line() for record in records))
 
@@ -250,8 +248,8 @@ class BenchFile:
     def append(self, record: BenchRecord) -> None:
         """Add a record as a line, and wait until it is on the disk.
 
-        Raises `InputError`: the disk is full, or the file cannot be written; it ends
-            with the line before then.
+        Raises `InputError` where the disk is full, or the file cannot be written; it then ends with
+        the line before.
         """
         line, size = record.line(), os.fstat(self._handle).st_size
         try:
@@ -314,11 +312,11 @@ def _lock(handle: int, path: Path) -> None:
 def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:
     """Return the records of all files, each key once, and how results of one key differ.
 
-    A result is kept rather than a failure, else the record of the file named first.
+    A result is kept rather than a failure, else the record of the file named first; records are in
+    the order of their first keys. There is a line for each record left out whose status, value,
+    bound or failure is another.
 
     `files`: contents by name of the file.
-    Returns: in the order of their first keys; a line for each record left out whose
-        status, value, bound or failure is another.
     """
     kept: dict[str, tuple[str, BenchRecord]] = {}
     differences = []

@@ -215,9 +215,7 @@ class ParamsDocument(StrictModel):
     ) -> Self:
         """Return the document of a fit, as `load_params` reads it.
 
-        `fitted`: parameters, errors and warnings.
-        `init_batch_size`: batch size of efficiency 1.
-        Raises `InputError`: the initial batch size is not a number above 0.
+        Efficiency is 1 at `init_batch_size`; an `InputError` says that it is not a number above 0.
         """
         names = ("accum_step_time", "optim_step_time")
         return cls.parse(

@@ -224,9 +224,8 @@ def configuration(
 ) -> tuple[IntArray, IntArray, Floats, Floats]:
     """Return the arguments of `PerfParams.step_time`, checked and broadcast to one shape.
 
-    Returns: nodes, replicas, atomic, accum : int64[...], int64[...], float64[...],
-        float64[...], the same in this order.
-    Raises `InputError`: names the argument that is out of range or does not broadcast.
+    Nodes and replicas become int64[...], the other two float64[...]. An `InputError` names the
+    argument that is out of range or does not broadcast.
     """
     nodes, replicas = allocation(num_nodes, num_replicas)
     atomic = as_array("atomic_bsz", atomic_bsz, above=0)
@@ -240,10 +239,9 @@ def configuration(
 def gamma_norm(a: ArrayLike, b: ArrayLike, gamma: float) -> Floats:
     """Return (a^gamma + b^gamma)^(1 / gamma): the time of two tasks that partly overlap.
 
+    It is between the longer time and, at gamma = 1, the sum; no power overflows on the way.
+
     `a`, `b`: times >= 0, in one unit; they broadcast.
-    `gamma`: from 1 (one after the other) on.
-    Returns: float64[...], between the longer time and the sum; no power overflows on
-        the way.
     """
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = shorter / np.where(longer > 0, longer, 1.0)

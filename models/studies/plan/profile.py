@@ -211,11 +211,9 @@ class ModelProfile(StrictModel):
         return any(isinstance(amount, tuple) for amount in amounts)
 
     def amounts(self, field: str, size: int) -> list[Fraction]:
-        """Return an amount of every layer at a micro-batch size.
+        """Return an amount of every layer at a micro-batch size, repeated layers one by one.
 
         `field`: a field of `LayerProfile`; amounts that are not given are 0.
-        `size`: samples of a micro-batch.
-        Returns: repeated layers counted.
         """
         amounts = (
             (self._amount(layer, field, size), layer.count) for layer in self.layers

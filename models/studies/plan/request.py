@@ -43,8 +43,7 @@ class Link(StrictModel):
         """Return the time of a ring all-reduce: 2 (n - 1) steps (Patarasuk and Yuan 2009).
 
         `amount`: bytes of every member; nothing takes no time.
-        `members`: members n of the ring.
-        Returns: in the time unit of the link.
+        `members`: n, the size of the ring.
         """
         if members == 1 or not amount:
             return Fraction(0)
@@ -101,10 +100,7 @@ class Cluster(StrictModel):
         )
 
     def orders_are_alike(self, depth: int, replicas: int) -> bool:
-        """Whether it makes no difference which ranks are neighbours: one node, or one line.
-
-        `depth`, `replicas`: pipeline depth and number of replicas.
-        """
+        """Whether it makes no difference which ranks are neighbours: one node, or one line."""
         return depth == 1 or replicas == 1 or depth * replicas <= self.devices_per_node
 
     def _rank(
@@ -119,9 +115,9 @@ class Cluster(StrictModel):
     def p2p(self, a: int, b: int, shape: tuple[int, int], order: RankOrder) -> Link:
         """Return the slowest link over all replicas between two pipeline devices.
 
+        It is that between nodes, if the two are on different nodes in some replica.
+
         `shape`: pipeline depth and number of replicas.
-        `order`: which ranks are neighbours.
-        Returns: that between nodes, if the two are on different nodes in some replica.
         """
         crosses = any(
             self._node(self._rank(a, replica, shape, order))
@@ -133,7 +129,7 @@ class Cluster(StrictModel):
     def allreduce(self, device: int, shape: tuple[int, int], order: RankOrder) -> Link:
         """Return the link of the all-reduces of a pipeline device's replicas.
 
-        Returns: that between nodes, if the replicas are on several.
+        It is that between nodes, if the replicas are on several.
         """
         ranks = (
             self._rank(device, replica, shape, order) for replica in range(shape[1])
@@ -352,11 +348,9 @@ class PlanRequest(WithUnits):
 
 
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:
-    """Validate parsed JSON as a request.
+    """Validate parsed JSON as a request, with all defaults.
 
-    `source`: the name of its file, for errors.
-    Returns: checked, with all defaults.
-    Raises `InputError`: names `source`, the field and the expected value.
+    An `InputError` names the field and the expected value, and `source`, the name of the file.
     """
     refuse_others(data, "a request for a plan", KINDS["plan"], source)
     return PlanRequest.parse(data, source)

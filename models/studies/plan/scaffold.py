@@ -179,10 +179,8 @@ def plan_request(sizes: Sizes, *variants: Sizes) -> PlanRequest:
     and gradients take 2 bytes each, with weights, gradients and Adam in mixed precision 16 bytes,
     the default of requests.
 
-    `sizes`: the model, the cluster and the step.
-    `variants`: the same with other tensor parallelism or recomputation, among which the
-        plan chooses too.
-    Returns: with a profile for each of them.
+    `variants`: the same sizes with other tensor parallelism or recomputation, each of which has a
+        profile that the plan may choose.
     """
     return parse_request(
         {

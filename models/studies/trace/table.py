@@ -82,10 +82,9 @@ class Trace:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], **about: Any) -> Self:
-        """Make a trace of columns, not yet checked; those that may be unknown may be left out.
+        """Make a trace of columns, not yet checked.
 
-        `columns`: the columns of `COLUMNS`, each of length n, and any of `OPTIONAL`.
-        Returns: with n ops.
+        `columns`: all of `COLUMNS`, each of length n, and any of `OPTIONAL`.
         """
         free = np.full(len(columns["step"]), FREE)
         with_defaults = {"length": free, "origin": np.zeros_like(free), **columns}
@@ -133,10 +132,7 @@ class Trace:
     def times(
         self, nanoseconds: Iterable[int], unit: str | None = None
     ) -> list[Decimal]:
-        """Return times exactly in a unit.
-
-        `unit`: their unit; by default that of the trace.
-        """
+        """Return times exactly in a unit, by default that of the trace."""
         scale = Decimal(NANOSECONDS[unit or self.unit])
         return [Decimal(int(time)) / scale for time in nanoseconds]
 
@@ -145,10 +141,9 @@ class Trace:
         return f"{KINDS[self.kind[row]]}{self.stage[row]}.{self.microbatch[row]}"
 
     def error(self, row: int, message: str) -> InputError:
-        """Return the error that a row causes.
+        """Return an error about a row, which names its file, step, replica and op.
 
-        `message`: what is wrong with it and what would be right.
-        Returns: names the file of the row, its step, replica and op.
+        `message`: what is wrong with the row and what would be right.
         """
         origin = int(self.origin[row])
         source = self.sources[origin] if origin < len(self.sources) else None
@@ -249,15 +244,14 @@ def noise_of(trace: Trace) -> int:
 
     The bulk of overlaps is noise of clocks, an outlier is a fault. Noise is drawn thousands of
     times in a run: sorted by length its overlaps leave no gap, whatever their scale is, while two
-    ops that really overlap do so by some share of an op. So overlaps are noise from the shortest
-    up to the first that is `LIMITS.jump` times as long as the one before, sought from the median
-    on, where short ones are dense. That median is the smaller one of those of all overlaps and of
-    the longest of each replica-step: a faulty step may have most overlaps, but most steps are
-    right. Overlaps above `LIMITS.clock_share` of the median op are no noise whatever their number,
-    and fewer than `LIMITS.least_overlaps` tell none: 0.
+    ops that really overlap do so by some share of an op. So overlaps are noise from the shortest up
+    to the first that is `LIMITS.jump` times as long as the one before, sought from the median on,
+    where short ones are dense. That median is the smaller one of those of all overlaps and of the
+    longest of each replica-step: a faulty step may have most overlaps, but most steps are right.
+    Overlaps above `LIMITS.clock_share` of the median op are no noise whatever their number, and
+    fewer than `LIMITS.least_overlaps` tell none: 0. Else it is the longest overlap that is noise.
 
     `trace`: a run, sorted as `checked` does.
-    Returns: the longest of these overlaps.
     """
     compute = trace.where(trace.is_compute & (trace.end > trace.start))
     replica_step = np.stack([compute.step, compute.replica])
@@ -393,11 +387,10 @@ def _absent(trace: Trace, message: str) -> InputError:
 def refuse_overlaps(trace: Trace, tolerance: int | None = None) -> int:
     """Refuse a replica-step in which ops of a device overlap by more than times may be off.
 
-    Raises `InputError` where two ops overlap by more; names file and op.
+    Return the nanoseconds of the largest overlap, 0 where there is none. An `InputError` names the
+    file and the op.
 
-    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
-        says.
-    Returns: nanoseconds of the largest overlap; 0 where there is none.
+    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of` says.
     """
     compute = trace.where(trace.is_compute & (trace.end > trace.start))
     same = np.diff(compute.device) == 0

@@ -95,13 +95,11 @@ def set_up(
 ) -> tuple[Engine, dict[str, Any], Limits]:
     """Return the engine, options and limits of a run; parameters as of `optimize_many`.
 
-    `engine`: ``local``, ``dask`` or an engine.
-    `processes`: instances side by side.
+    The options get `workers`. Without a `memory_limit` workers of a cluster have that of their own
+    machines. An `InputError` says that an option is unknown, has no meaning in another process, or
+    is out of range.
+
     `hard_limit`, `memory_limit`: seconds and GiB of each instance.
-    Returns: the options with `workers`. Workers of a cluster know the memory of their
-        own machines.
-    Raises `InputError`: an option is unknown, has no meaning in another process, or is
-        out of range.
     """
     engine = _engine(engine, processes)
     is_local = isinstance(engine, LocalEngine)

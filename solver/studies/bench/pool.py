@@ -60,9 +60,9 @@ class Limits:
 def wall_cap(time_limit: float | None, *, is_kept: bool) -> float | None:
     """Return the seconds after which a solve with a time limit is overdue.
 
-    `time_limit`: seconds that the solve was given.
-    `is_kept`: whether the limit is one of wall time: deterministic runs have none.
-    Returns: none if it may take any time: no limit, or 0, which lets heuristics end.
+    None where it may take any time: without a limit, or with 0, which lets heuristics end.
+
+    `is_kept`: the limit is one of wall time; deterministic runs have none.
     """
     if not time_limit or not is_kept:
         return None
@@ -91,9 +91,7 @@ class Engine(Protocol):
         """Yield an answer for each item as it finishes; closing the iterator ends what still runs.
 
         `function`: takes an item; importable by its name in another process.
-        `items`: anything that can be pickled; taken one by one as processes become
-            free.
-        Yields: one for each item.
+        `items`: anything that can be pickled; taken one by one as processes become free.
         """
         ...
 
@@ -172,7 +170,7 @@ class _WatchedCall:
         self.is_over = False
 
     def read(self) -> bool:
-        """Take what has come, and send the call once the process is there; return if it is over."""
+        """Take what has come, and send the call once the process is there; say if it is over."""
         try:
             chunk = self.connection.recv(1 << 20)
         except OSError:

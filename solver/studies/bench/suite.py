@@ -40,9 +40,8 @@ class BenchItem:
     family: str  # the name of its folder, or of its recipe
     path: str | None  # its file, if it has one
     options: Mapping[str, Any]  # plain data
-    code: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of users' heuristics, by `code_of`
+    # Of users' heuristics, by `code_of`.
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -108,8 +107,7 @@ class BenchItem:
 def solve_item(item: BenchItem) -> dict[str, Any]:
     """Solve an item; return the fields of its record that say what was found.
 
-    Raises `ChangedCodeError`: a user's heuristic is not the code that the item was
-        asked with.
+    Raises `ChangedCodeError` where a user's heuristic is not the code that the item was asked with.
     """
     check_code(item.options, item.code)
     history = History()
@@ -209,11 +207,7 @@ class History:
 
 
 def thinned(moments: Sequence[Moment], limit: int) -> list[Moment]:
-    """Return at most `limit` moments, evenly taken, the first and the last included.
-
-    `moments`: seconds, value and bound.
-    Returns: in the same order.
-    """
+    """Return at most `limit` moments in their order, evenly taken, with the first and the last."""
     if len(moments) <= limit:
         return list(moments)
     step = (len(moments) - 1) / (limit - 1)
@@ -227,17 +221,18 @@ class ChangedCodeError(Exception):
 def code_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the hash of the file of each user's heuristic that options run.
 
+    Hashes are by the name that was given, sorted; installed heuristics are there too, if all that
+    apply are run. Modules that a file imports do not count.
+
     `options`: keywords of `ppsolve.optimize`; heuristics are given by name.
-    Returns: by name as it was given, sorted; installed heuristics too, if all that
-        apply are run. Modules that a file imports do not count.
     """
     return {name: _hash(spec) for name, spec in sorted(set(_own(options)))}
 
 
 def check_code(options: Mapping[str, Any], expected: Mapping[str, str]) -> None:
-    """Raise ChangedCodeError if a heuristic's file is not what it was when the run began.
+    """Raise `ChangedCodeError` if a heuristic's file is not what it was when the run began.
 
-    `expected`: from `code_of`, when the run began.
+    `expected`: what `code_of` returned then.
     """
     for name, digest in code_of(options).items():
         if expected.get(name) != digest:
@@ -287,11 +282,11 @@ class Source:
 def collect(files: Iterable[str], tell: Callable[[str], None]) -> list[Source]:
     """Read all instances that files, globs and directories name, each file once.
 
-    `files`: files of instances, globs, directories that are searched with all below
-        them, or ``-``.
+    They are in the order given, files of a directory or glob by name. An `InputError` says that
+    nothing is there, or that a file is no valid instance.
+
+    `files`: files of instances, globs, directories that are searched with all below them, or ``-``.
     `tell`: told in a line of each JSON file of a directory that is no instance.
-    Returns: in the order given, files of a directory or glob by name.
-    Raises `InputError`: nothing is there, or a file is no valid instance.
     """
     return list(_load(files, tell))
 
@@ -360,7 +355,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, item: BenchItem) -> bool:
-        """Return true if an item is in this part."""
+        """Whether an item is in this part."""
         return int(item.key, 16) % self.of == self.number - 1
 
 
@@ -428,10 +423,7 @@ class Suite:
     def run(
         self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]
     ) -> None:
-        """Solve what is waiting, and write each record to the file.
-
-        `tell`: takes each record once it is written.
-        """
+        """Solve what is waiting, write each record to the file, and tell of it."""
         for finished in engine.map(solve_item, self.waiting, limits):
             item = self.waiting[finished.index]
             record = item.record(finished, self._attempts.get(item.key, 0))

@@ -62,10 +62,9 @@ Numbers = Decimal | tuple[Decimal, ...]
 def parse_number(text: str, unit: str = "") -> Decimal:
     """Read one non-negative number, exactly as it is written, or an amount in another unit.
 
-    `text`, `unit`: the number, and the unit of the amounts that it may be, as for
-        `amount_in`.
-    Returns: the number. An `InputError` says that it is none; like all errors of this
-        module without the option, which `read_options` adds.
+    Errors of this module lack the option, which `read_options` adds.
+
+    `unit`: the unit of the amounts that it may be, as for `amount_in`.
     """
     try:
         return as_decimal(Decimal(amount_in(text.strip(), unit)))

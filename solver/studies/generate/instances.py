@@ -80,18 +80,16 @@ LENGTHS = LengthParams()
 def generate(
     *, seed: int | None = None, profile: str | None = None, **options: Any
 ) -> PipelineInstance:
-    """Build the instance that the options ask for.
+    """Build the instance that the options ask for, validated.
 
     Raises `InputError` where something needed is missing, contradictory or out of range; names the
     option or field.
 
-    `seed`: draw ranges (those of `RANDOM` where no option gives any) from this seed, >=
-        0.
+    `seed`: draw ranges (those of `RANDOM` where no option gives any) from this seed, >= 0.
     `profile`: name of a published profile to start from.
-    `options`: those of ``ppsolve generate``, `stages_per_device` for example, with
-        numbers as `Decimal`; they override the profile and the random family. Times per
-        stage are one number, a tuple of numbers, or an `IntegerRange` to be drawn from.
-    Returns: the instance, validated.
+    `options`: those of ``ppsolve generate``, `stages_per_device` for example, with numbers as
+        `Decimal`; they override the profile and the random family. Times per stage are one number,
+        a tuple of numbers, or an `IntegerRange` to be drawn from.
     """
     if seed is not None and profile is not None:
         text = "expected either a seed (random times) or a profile (published times), not both"
@@ -104,11 +102,9 @@ def generate(
 
 
 def override(template: Options, options: Options) -> dict[str, Any]:
-    """Return the template with every option put in its place.
+    """Return the template with every option put in its place, in the template's order.
 
-    `template`, `options`: options by name. Asking for one form of backward takes the
-        other form out of the template.
-    Returns: options by name, in the template's order.
+    Options that ask for one form of backward take the other form out of the template.
     """
     dropped: tuple[str, ...] = ()
     if "backward" in options:

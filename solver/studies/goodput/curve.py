@@ -74,20 +74,17 @@ def steady_state(
     and latency 1 grows by 5, 5, 5, 3, so by 18 per 4 micro-batches, 4.5 for each.
 
     1. Only the last points count whose schedules are of one method or all proved optimal: the best
-    of
-       several methods may change from one to the other and back.
+       of several methods may change from one to the other and back.
     2. A run is a stretch of n >= 4 evenly spaced points whose length is at least a quarter of its
-    last
-       point: few neighbours far out say nothing of a longer period.
+       last point: few neighbours far out say nothing of a longer period.
     3. It repeats after p of its points if the makespan grew by one and the same amount over every p
        points within its last max(2p + 1, n // 2 + 1) points: two whole periods, and half of a long
        run, whose start may still be warm-up.
     4. The latest run counts that repeats, with its least p, that predicts every later point, and
-    that
-       does not grow less than `least_slope`.
+       that does not grow less than `least_slope`.
     5. Without one it is the difference quotient between the last point and the last one of at most
-    half
-       as many micro-batches (else the first): far apart, so that part of a period weighs little.
+       half as many micro-batches (else the first): far apart, so that part of a period weighs
+       little.
 
     `points`: int64[k], numbers of micro-batches, ascending, k >= 2.
     `makespans`: float64[k].
@@ -164,11 +161,10 @@ class WrongBoundError(Exception):
 def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
     """Return lower bounds cut to the times reached, which rounding may have put them above.
 
-    `bounds`, `reached`: float64[...], proven bounds, and the times of schedules; they
-        broadcast.
+    Raises `WrongBoundError` where one is above by more than rounding.
+
+    `bounds`, `reached`: float64[...], proven bounds, and the times of schedules; they broadcast.
     `largest`: the greatest figure behind the bounds, to which rounding is relative.
-    Returns: float64[...], at most `reached`.
-    Raises `WrongBoundError`: one is above by more than rounding.
     """
     above = bounds - reached > CURVE.tolerance * np.maximum(reached, largest)
     if np.any(above):
@@ -181,12 +177,10 @@ def at_most(bounds: Floats, reached: Floats, largest: float = 0.0) -> Floats:
 
 
 def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
-    """Return the number of copies that a sync was timed for, checked.
+    """Return the number of copies that a sync was timed for, checked; None if it is not known.
 
-    `replicas`: the number; None if it is not known.
-    `has_sync`: whether there is a sync in the schedules.
-    Raises `InputError`: not a whole number of at least 1, or given where there is no
-        sync.
+    Raises `InputError` where it is not a whole number of at least 1, or is given without a sync in
+    the schedules.
     """
     if replicas is None:
         return None
@@ -392,7 +386,7 @@ class ScheduleCurve:
         return plain(values)
 
     def is_extrapolated(self, microbatches: Any) -> Any:
-        """Say if there are more micro-batches than were measured, bool or bool[...]."""
+        """Whether there are more micro-batches than were measured, bool or bool[...]."""
         return plain(self._wanted(microbatches) > self._points[-1])
 
     def holds_for(self, replicas: IntArray) -> BoolArray:

@@ -125,11 +125,10 @@ class ParameterBounds:
     def of(cls, design: Design, accum_times: Floats) -> ParameterBounds:
         """Return the published bounds for observations (AdaptDL).
 
-        `design`: the configurations that were observed.
-        `accum_times`: float64[n], their times of an accumulation step.
-        Returns: parameters that no observation depends on are fixed at their lower
-            bound, alpha_c at half of the mean time if there is one micro-batch size
-            only.
+        Parameters that no observation depends on are fixed at their lower bound, alpha_c at half of
+        the mean time if there is one micro-batch size only.
+
+        `accum_times`: float64[n], observed times of an accumulation step.
         """
         lower = np.array([FIT.lower] * GAMMA + [1.0])
         upper = np.array([FIT.upper] * GAMMA + [FIT.most_gamma])
@@ -169,16 +168,14 @@ def _fixed(design: Design) -> Iterator[tuple[int, str]]:
 def unidentified(
     design: Design, box: ParameterBounds, params: Floats
 ) -> tuple[str, ...]:
-    """Return a warning for each free parameter that the data leave open.
+    """Return a warning for each free parameter that the data leave open, by its name.
 
     They have a share in the null space of the slopes of all predicted logarithms by the logarithms
     of the parameters, at a point where no part of the times is negligible; or at `params`, away
     from their bounds, hardly any prediction moves.
 
-    `design`: the configurations that were observed.
     `box`: the bounds, and which parameters are free.
     `params`: float64[7].
-    Returns: sentences that begin with the names of the parameters.
     """
     free = np.array(box.free, dtype=np.int64)
     slopes = _slopes(design, box.clip(_balanced(design, params)))[:, free]
@@ -318,12 +315,9 @@ class FitObjective:
     def model(
         self, params: Floats, smoothing: float = 0.0
     ) -> tuple[float, Floats, Floats]:
-        """Return the objective with its gradient and an approximate curvature.
+        """Return the objective, its gradient float64[7] and Gauss-Newton's curvature float64[7, 7].
 
         At a perfect fit, where the gradient of a norm is not defined, that norm adds nothing.
-
-        Returns: value, gradient, curvature : float, float64[7], float64[7, 7], the
-            curvature is that of Gauss-Newton.
         """
         predicted = self.design.predict(params)
         accum = predicted.accum - self.log_accum

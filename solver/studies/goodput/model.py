@@ -204,9 +204,9 @@ def best_rows(
 ) -> tuple[GoodputRow, ...]:
     """Return the best configuration of each allocation; errors as in `GoodputModel.optimize`.
 
+    A row has goodput 0 where the limits allow nothing.
+
     `allocations`: nodes and replicas; at least one pair.
-    `limits`: the configurations to choose from.
-    Returns: one row for each allocation, of goodput 0 where the limits allow nothing.
     """
     nodes, replicas = allocation(*np.array(allocations, dtype=np.int64).T)
     best = best_configurations(model.perf, model.grad, nodes, replicas, limits)

@@ -398,10 +398,8 @@ class PipelineGoodput:
         self, replicas: IntArray, network: Floats, sizes: IntArray, counts: IntArray
     ) -> PipelineEvaluation:
         batch = replicas.astype(np.float64) * sizes * counts
-        step, efficiency = (
-            self._step_times(network, sizes, counts),
-            self._efficiency(batch),
-        )
+        step = self._step_times(network, sizes, counts)
+        efficiency = self._efficiency(batch)
         throughput = step.rate(batch * self._factor)
         extrapolated = np.zeros(sizes.shape, dtype=np.bool_)
         for size, curve in self.curves.items():

@@ -68,9 +68,10 @@ class BatchLimits:
     ) -> BatchLimits:
         """Return the limits for the arguments of `GoodputModel.optimize`.
 
+        An `InputError` names the argument that is no limit, or excludes everything for any
+        allocation.
+
         `init_batch_size`: least batch size; also the largest, if none is given.
-        Raises `InputError`: names the argument that is no limit, or excludes everything
-            for any allocation.
         """
         largest = init_batch_size
         if max_batch_size is not None:
@@ -86,13 +87,7 @@ class BatchLimits:
         return cls(low, greatest, init_batch_size, largest, accumulation, compat)
 
     def allow(self, replicas: NDArray[Any], atomic: Floats, accum: Floats) -> BoolArray:
-        """Mark the configurations that are allowed.
-
-        `replicas`, `atomic`, `accum`: replicas, micro-batch sizes and accumulation
-            steps.
-        Returns: bool[...], true where the batch and the micro-batch lie within the
-            limits.
-        """
+        """Mark the configurations whose batch and micro-batch lie within the limits: bool[...]."""
         batch = replicas * atomic * (accum + 1)
         allowed: BoolArray = (
             (self.low <= atomic) & (atomic <= self.high) & (self.least <= batch)
@@ -148,12 +143,10 @@ def best_configurations(
 ) -> Best:
     """Return the best configuration of each allocation, see `GoodputModel.optimize`.
 
-    `perf`, `grad`: step times and gradient statistics.
+    All figures are 0 where the limits allow nothing (with `compat` only the goodput is).
+
     `nodes`, `replicas`: int64[n].
-    `limits`: the configurations to choose from; `BatchLimits.least` is the initial
-        batch size.
-    Returns: arrays [n]; all 0 where the limits allow nothing (with `compat` only the
-        goodput is).
+    `limits`: `least` is the initial batch size.
     """
     # Allocations of as many replicas and the same network time share their answer.
     network = np.asarray(perf.network_time(nodes, replicas))
@@ -164,13 +157,9 @@ def best_configurations(
 
 
 def accumulation_steps(local: Floats, replicas: Floats, limits: BatchLimits) -> Floats:
-    """Return the fewest accumulation steps for batches per replica.
+    """Return the fewest accumulation steps for batches per replica, by the rule of AdaptDL.
 
-    `local`, `replicas`: float64[...], samples per replica and step, and replicas; of
-        one shape.
-    `limits`: the greatest micro-batch, and whether accumulation is allowed.
-    Returns: float64[...], whole numbers, by the rule of AdaptDL's
-        ``GoodputFunction.optimize``.
+    `local`, `replicas`: float64[...], samples per replica and step, and replicas; of one shape.
     """
     if not limits.accumulation:
         return np.zeros_like(local)

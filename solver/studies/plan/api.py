@@ -342,10 +342,11 @@ def shortage_of(
 ) -> MemoryShortage | None:
     """Return the memory that a candidate lacks which was ruled out or has no schedule.
 
-    `builder`: that of its profile.
-    Returns: of what ruled it out: the states with one micro-batch, or with those in
-        flight under the orders of a runtime; else of the allowed schedule that comes
-        closest. None where it is not known to lack memory.
+    It is the memory of what ruled it out: the states with one micro-batch, or with those in flight
+    under the orders of a runtime; else of the allowed schedule that comes closest. None where the
+    candidate is not known to lack memory.
+
+    `builder`: that of the candidate's profile.
     """
     capacity = builder.capacity
     if capacity is None or candidate.step.reached is not None:
@@ -398,10 +399,8 @@ def _held(
     builder: PipelineBuilder, c: Configuration, boundaries: Boundaries
 ) -> list[Fraction]:
     # Bytes that each device needs for its states and one micro-batch.
-    held, layers = (
-        [Fraction(0)] * c.pipeline_depth,
-        builder.layers(c.microbatch_size).held,
-    )
+    held = [Fraction(0)] * c.pipeline_depth
+    layers = builder.layers(c.microbatch_size).held
     for device, (first, last) in zip(
         builder.stage_to_device(c), pairwise(boundaries), strict=True
     ):

@@ -50,7 +50,7 @@ class PipelineArrays:
     def of(cls, pipeline: Pipeline) -> PipelineArrays:
         """Return the arrays of a pipeline.
 
-        Raises `InputError`: a time is too long to be counted in ticks.
+        Raises `InputError` where a time is too long to be counted in ticks.
         """
         device = np.array(pipeline.devices)
         duration = np.array(
@@ -240,7 +240,7 @@ def _pools(arrays: PipelineArrays) -> tuple[Pool, ...]:
 
 
 def lacks_room(arrays: PipelineArrays) -> bool:
-    """Say if some device has no room for one micro-batch: then no schedule fits."""
+    """Whether some device has no room for one micro-batch: then no schedule fits."""
     needed = np.zeros_like(arrays.room)
     np.add.at(needed, arrays.device, arrays.held)
     return bool((needed > arrays.room).any())

@@ -139,13 +139,11 @@ class PipelineBuilder:
 
         The balanced split leaves room for one of the orders of the runtime. In any order it first
         leaves room for as many micro-batches as 1F1B has in flight; if no split does, for the one
-        that every schedule has.
+        that every schedule has. Nothing is proved of an even split (None). There is no answer if it
+        is proved that no split fits; `SplitUndecidedError` says that none was found, and none was
+        excluded.
 
         `quick`: do not search where devices hold several stages.
-        Returns: boundaries, and whether they are proved (None for an even split). None
-            if no split fits (proved).
-        Raises `SplitUndecidedError`: no split that fits was found, and none was
-            excluded.
         """
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
@@ -165,10 +163,8 @@ class PipelineBuilder:
         self, configuration: Configuration, moments: Sequence[Moments], *, quick: bool
     ) -> Split | None:
         # Of those that leave room for one of the entries.
-        devices, size = (
-            self.stage_to_device(configuration),
-            configuration.microbatch_size,
-        )
+        devices = self.stage_to_device(configuration)
+        size = configuration.microbatch_size
         splits = []
         undecided: SplitUndecidedError | None = None
         for in_flight in moments:
@@ -198,13 +194,10 @@ class PipelineBuilder:
     ) -> tuple[int, Fraction]:
         """Return a device and the bytes that one like it holds under every order, at the least.
 
-        `configuration`, `boundaries`: the configuration, and its split if it is fixed.
+        `boundaries`: the split, None if any is open.
         """
-        size, devices, peaks = (
-            configuration.microbatch_size,
-            self.stage_to_device(configuration),
-            [],
-        )
+        size, peaks = configuration.microbatch_size, []
+        devices = self.stage_to_device(configuration)
         for in_flight in self.open_moments(configuration, boundaries).necessary:
             problem = self._problem(size, devices, in_flight)
             if boundaries is None:
@@ -262,12 +255,10 @@ class PipelineBuilder:
         return SplitProblem(layers.work, static, activation, devices, room, in_flight)
 
     def least_step(self, configuration: Configuration) -> Fraction:
-        """Return a lower bound on the step under any split and schedule.
+        """Return a lower bound on the step under any split and schedule, in the request's unit.
 
         Some device does at least its share of the work; one micro-batch passes all layers twice;
         and what all of them keep meanwhile takes its time in the memory of the devices.
-
-        Returns: in the time unit of the request.
         """
         c = configuration
         size, kind = c.microbatch_size, c.backward
@@ -336,9 +327,9 @@ class PipelineBuilder:
     ) -> Pipeline:
         """Return the pipeline of one replica under a configuration and a split.
 
-        `boundaries`: s + 1 ascending layer indices where stages begin and end.
-        Returns: in the time unit of the request; all-reduces are those among all
-            replicas.
+        All-reduces are those among all replicas.
+
+        `boundaries`: S + 1 ascending layer indices where stages begin and end.
         """
         c = configuration
         devices, shape = self.stage_to_device(c), (c.pipeline_depth, c.replicas)
@@ -384,10 +375,8 @@ class PipelineBuilder:
         for device, (first, last) in zip(
             split.devices, pairwise(split.boundaries), strict=True
         ):
-            link, amounts = (
-                self.ring(device, shape, split.order),
-                layers.parameters[first:last],
-            )
+            link = self.ring(device, shape, split.order)
+            amounts = layers.parameters[first:last]
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
             exposed = (

@@ -240,11 +240,7 @@ class Candidate:
     def show(
         self, boundaries: tuple[int, ...], proved: bool | None, arrays: PipelineArrays
     ) -> None:
-        """Give it a split.
-
-        `boundaries`, `proved`, `arrays`: become its `boundaries`, `split_proved` and
-            `arrays`.
-        """
+        """Give it a split, with its arrays, and whether the split is proved to be balanced."""
         self.arrays, self.instance = arrays, None
         self.boundaries, self.split_proved = boundaries, proved
 

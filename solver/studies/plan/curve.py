@@ -126,9 +126,8 @@ def measure_curve(
 def with_microbatches(instance: PipelineInstance, number: int) -> PipelineInstance:
     """Return the pipeline with another number of micro-batches, judged by its makespan.
 
-    Returns: the same in all else.
-    Raises `InputError`: the placement does not allow that number, or the pipeline
-        becomes too large.
+    Raises `InputError` where the placement does not allow that number, or the pipeline becomes too
+    large.
     """
     changed = {"num_microbatches": number, "objective": Objective.MAKESPAN}
     return PipelineInstance.parse({**dict(instance), **changed}, instance.name)

@@ -66,7 +66,7 @@ class LayerFigures:
         """Return a figure of every stage in whole ticks or grains, exact.
 
         `name`: a time, ``activation`` or ``state``.
-        `boundaries`: s + 1 layer indices where stages begin and end.
+        `boundaries`: S + 1 layer indices where stages begin and end.
         """
         prefix = self.prefix(name)
         return [prefix[last] - prefix[first] for first, last in pairwise(boundaries)]

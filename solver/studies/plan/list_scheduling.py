@@ -75,10 +75,9 @@ class QuickScheduler:
     def arrays(
         self, configuration: Configuration, boundaries: Sequence[int]
     ) -> PipelineArrays:
-        """Return the arrays of a configuration under a split.
+        """Return the arrays of a configuration under a split, in ticks of the profile and grains.
 
-        Returns: in ticks of the profile and grains.
-        Raises `InputError`: the pipeline is too large, or one of its times is.
+        Raises `InputError` where the pipeline is too large, or one of its times is.
         """
         arrays = PipelineArrays.of(self._builder.pipeline(configuration, boundaries))
         # The schedule and the check of a larger one take half a second.
@@ -96,8 +95,7 @@ class QuickScheduler:
     ) -> QuickSchedule | None:
         """Return the best schedule by several rules.
 
-        `rules`: the rules to try.
-        Returns: none where a device has no room for one micro-batch.
+        None where a device has no room for one micro-batch.
         """
         key = (rules, *arrays.key)
         if key not in self._known:
@@ -113,7 +111,7 @@ class QuickScheduler:
     ) -> int | None:
         """Return the makespan of the best of some rules in ticks of the profile, unchecked.
 
-        Returns: none where a device has no room for one micro-batch.
+        None where a device has no room for one micro-batch.
         """
         expect(arrays.num_ops * len(rules))
         starts = (_start(arrays, rule) for rule in rules)
@@ -125,10 +123,9 @@ class QuickScheduler:
     def named(
         self, arrays: PipelineArrays, names: Sequence[str]
     ) -> QuickSchedule | None:
-        """Return the schedule of the first of these heuristics that makes one.
+        """Return the schedule of the first of these heuristics that makes one within the memory.
 
-        `names`: heuristics; those that search are left out.
-        Returns: none where none applies and fits the memory.
+        Heuristics that search are left out.
         """
         instance, problem = lowered(arrays)
         for heuristic in chosen_heuristics(instance, names):
@@ -161,12 +158,10 @@ class QuickScheduler:
     def swept(
         self, arrays: PipelineArrays, start: IntArray | None, steps: int, clock: Clock
     ) -> QuickSchedule | None:
-        """Return the schedule of a `list-sweep` of so many steps.
+        """Return the schedule of a `list-sweep`, None where every rule ends in a memory deadlock.
 
-        `start`: int64[n] or None, starts of a schedule to begin from, in ticks of the
-            profile.
+        `start`: int64[n] or None, starts of a schedule to begin from, in ticks of the profile.
         `steps`: schedules tried after its rules.
-        Returns: none where every rule ends in a memory deadlock.
         """
         problem = lowered(arrays)[1]
         expect(arrays.num_ops * steps)
@@ -181,10 +176,9 @@ class QuickScheduler:
 
 
 def fitting_schedule(make: Callable[[], Chains], problem: Problem) -> Schedule | None:
-    """Return the schedule of orders, checked.
+    """Return the schedule of orders, checked; None where they break a rule or wait for each other.
 
-    `make`: returns the orders; may raise `NotApplicableError`.
-    Returns: none where they break a rule, wait for each other, or do not apply.
+    `make`: returns the orders; None too where it raises `NotApplicableError`.
     """
     try:
         chains = make()
@@ -206,9 +200,7 @@ def best_schedule(
 ) -> tuple[WarmUpRule, Schedule] | None:
     """Return the shortest schedule by several rules, checked, and its rule; the first of equals.
 
-    `rules`: the rules to try.
-    Returns: in the ticks of the profile. None where a device has no room for one
-        micro-batch.
+    It is in ticks of the profile; None where a device has no room for one micro-batch.
     """
     starts = [(rule, _start(arrays, rule)) for rule in rules]
     placed = [(rule, start) for rule, start in starts if start is not None]
@@ -230,7 +222,7 @@ def best_schedule(
 def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
     """Return the starts of the ops of a pipeline by a rule that has a schedule of it.
 
-    Returns: int64[n], in ticks of the profile.
+    int64[n], in ticks of the profile.
     """
     best = best_schedule(arrays, (rule,))
     assert best is not None
@@ -291,10 +283,7 @@ def with_tails(arrays: PipelineArrays, start: IntArray) -> IntArray:
 
 
 def end_of(arrays: PipelineArrays, start: IntArray) -> int:
-    """Return the makespan of a schedule in index order.
-
-    Returns: ticks of the profile.
-    """
+    """Return the makespan of a schedule in index order, in ticks of the profile."""
     end = _last_ends(arrays, start[: arrays.num_ops]).max()
     if arrays.tails:
         tails = start[arrays.num_ops :].reshape(len(arrays.device), -1)
@@ -308,7 +297,8 @@ def offer_start(
     """Give a task a schedule, which it checks.
 
     `task`: the pipeline as an instance.
-    `start`, `name`: int64[n], str, starts in ticks of the profile, and their source.
+    `start`: int64[n], in ticks of the profile.
+    `name`: source of the schedule.
     """
     factor = arrays.pipeline.layers.tick / task.problem.scale.tick
     exact = start * factor.numerator // factor.denominator
@@ -327,7 +317,7 @@ def result_of(
 ) -> Result:
     """Return the result that holds a schedule, checked against the instance itself.
 
-    Returns: with the work bound and without entries of heuristics.
+    It has the work bound and no entries of heuristics.
     """
     kind = kind_of(instance)
     task = _KnownTask(kind, instance, kind.lower(instance))

@@ -22,7 +22,6 @@ def timed_stages(
 ) -> tuple[int, ...]:
     """Return the stages whose forwards take time; all where all backwards of layers do.
 
-    `layers`, `shape`: the layers and the stages to be made of them.
     `boundaries`: the split; None for any.
     """
     stages, forward = range(shape.num_stages), np.array(layers.whole("forward"))
@@ -76,8 +75,6 @@ def moments_of_orders(
     """Return the fullest moments under each order of a runtime, at forwards of some stages.
 
     An order is left out where another one never holds more: what fits the first fits the other.
-
-    Returns: at least one.
     """
     assert family.orders is not None
     kept: list[list[IntArray]] = []

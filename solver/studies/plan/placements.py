@@ -62,8 +62,8 @@ def on_layout(instance: Instance, layout: NamedPlacement) -> PipelineInstance:
     new stages in their order, so that the slowest device is as fast as can be (`best_split`), and
     figures of a stage are sums over its layers.
 
-    Raises `InputError`: not a pipeline, fewer layers than stages, or amounts that
-        cannot be divided: collectives, amounts per micro-batch or over lengths.
+    Raises `InputError` where it is not a pipeline, has fewer layers than stages, or amounts that
+    cannot be divided: collectives, amounts per micro-batch or over lengths.
     """
     pipeline = pipeline_of(instance)
     with errors_in(pipeline.name):

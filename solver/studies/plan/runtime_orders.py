@@ -51,7 +51,7 @@ class RuntimeScheduler:
     def makespan(self, arrays: PipelineArrays) -> int | None:
         """Return the makespan of the best order that fits the memory, in ticks of the profile.
 
-        Returns: none where none fits.
+        None where none fits.
         """
         if _orders_decide_memory(arrays):
             return min((ticks for ticks, _ in self._times(arrays)), default=None)
@@ -60,10 +60,7 @@ class RuntimeScheduler:
         return schedule and round(schedule.makespan / float(tick))
 
     def schedule(self, arrays: PipelineArrays) -> QuickSchedule | None:
-        """Return the schedule of the best order, checked.
-
-        Returns: none where none fits the memory.
-        """
+        """Return the schedule of the best order, checked; None where none fits the memory."""
         if arrays.key not in self._known:
             self._known[arrays.key] = self._scheduled(arrays)
         return self._known[arrays.key]

@@ -289,9 +289,8 @@ class PlanSearch:
         return is_open and candidate.arrays is not None and candidate.others is None
 
     def improve_split(self, candidate: Candidate, steps: int, seed: int = 0) -> None:
-        """Search for a split of a candidate that has a better quick schedule.
+        """Search for a split of a candidate that has a better quick schedule, where one may exist.
 
-        `candidate`: any candidate; nothing is done where no other split may be better.
         `steps`, `seed`: splits that are rated, and which.
         """
         old = candidate.arrays
@@ -374,10 +373,7 @@ class PlanSearch:
         return candidate.index in self._tried
 
     def schedule_by(self, candidate: Candidate, rules: tuple[WarmUpRule, ...]) -> None:
-        """Schedule a candidate by some rules, if it has a split, and note a better schedule.
-
-        `rules`: the rules to try.
-        """
+        """Schedule a candidate by some rules, if it has a split, and note a better schedule."""
         arrays, quick = candidate.arrays, self.quick(candidate.configuration)
         if arrays is not None and candidate.take(quick.by_rules(arrays, rules)):
             self.note(candidate)

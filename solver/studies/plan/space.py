@@ -24,13 +24,12 @@ class ConfigurationSpace:
 
 
 def enumerate_space(request: PlanRequest, limit: int = 200_000) -> ConfigurationSpace:
-    """Return every configuration of a request.
+    """Return every configuration of a request, at least one.
 
-    `request`: the lists to choose from.
+    Raises `InputError` where there are too many, or where the lists of the search exclude
+    everything; says by which rule.
+
     `limit`: combinations allowed; more would run for hours.
-    Returns: at least one configuration.
-    Raises `InputError`: there are too many, or the lists of the search exclude
-        everything; says by which rule.
     """
     not_formed = Counter[str]()
     configurations = []
@@ -63,11 +62,11 @@ def runnable(
     family: RuntimeFamily,
     stage_to_device: Callable[[Configuration], tuple[int, ...]],
 ) -> ConfigurationSpace:
-    """Return the configurations that a runtime runs; the others count as not formed.
+    """Return the configurations that a runtime runs, at least one; the others count as not formed.
+
+    Raises `InputError` where the runtime runs none; says why.
 
     `stage_to_device`: returns the device of every stage of a configuration.
-    Returns: at least one configuration.
-    Raises `InputError`: the runtime runs none; says why.
     """
     not_formed, configurations = Counter(space.not_formed), []
     for configuration in space.configurations:
@@ -201,10 +200,8 @@ def _microbatches(
     request: PlanRequest, samples: int, count: int, not_formed: Counter[str]
 ) -> int | None:
     # Per replica; `samples` are one micro-batch of every replica.
-    goodput, largest = (
-        request.goodput,
-        10**12,
-    )  # up to it all figures are exact as doubles
+    goodput = request.goodput
+    largest = 10**12  # up to it all figures are exact as doubles
     if request.search.microbatches is None:
         if count % samples:
             not_formed["batch is no multiple of replicas x micro-batch size"] += 1

@@ -66,10 +66,7 @@ class SplitProblem:
     def without_memory(
         cls, times: Iterable[int], stage_to_device: Iterable[int]
     ) -> SplitProblem:
-        """Return a problem whose layers take no memory.
-
-        Returns: without a capacity.
-        """
+        """Return a problem whose layers take no memory and whose devices have no capacity."""
         layers, devices = tuple(times), tuple(stage_to_device)
         nothing = (0,) * len(layers)
         return cls(layers, nothing, nothing, devices, None, ((0,) * len(devices),))
@@ -138,7 +135,7 @@ class SplitProblem:
         return list(map(max, zip(*moments, strict=True)))
 
     def fits(self, boundaries: Boundaries) -> bool:
-        """Say if every device can hold its stages."""
+        """Whether every device can hold its stages."""
         if self.capacity is None:
             return True
         pairs = zip(self.device_bytes(boundaries), self.capacity, strict=True)
@@ -181,13 +178,11 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
 
     Where every device has one stage, the sum of squared stage times is also the least of all such
     splits, and the answer is always proved. Where stages share devices, the search is exact unless
-    it reaches its limit. Equal problems and limits have equal answers.
+    it reaches its limit. Equal problems and limits have equal answers. None where it is proved that
+    no split exists: fewer layers than stages, or none fits the memory.
 
-    `params`: effort of the search.
-    Returns: none if no split exists: fewer layers than stages, or none fits the memory
-        (proved).
-    Raises `SplitUndecidedError`: the limit was reached with neither a split that fits
-        the memory nor a proof; `InputError`: there are too many ticks to search.
+    Raises `SplitUndecidedError` where the limit was reached with neither a split that fits the
+    memory nor a proof, `InputError` where there are too many ticks to search.
     """
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
@@ -214,10 +209,9 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
 def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | None:
     """Return a good split without a search: where devices have one stage, that of `best_split`.
 
-    Else stages as even as can be, improved by moving single layers.
-
-    Returns: none where it is proved that no split exists.
-    Raises `SplitUndecidedError`: it does not fit the memory; another split may.
+    Else stages are as even as can be, improved by moving single layers. None where it is proved
+    that no split exists; `SplitUndecidedError` says that it does not fit the memory, but another
+    one may.
     """
     slowest_stage = _least_slowest_stage(problem)
     if slowest_stage is None:
@@ -239,8 +233,7 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
 def least_peak(problem: SplitProblem, params: SplitParams = SPLIT) -> tuple[int, int]:
     """Return the bytes that some device holds under every split, whatever its capacity.
 
-    Returns: the fullest device under a split that is as even as was found, and the
-        bytes.
+    Before them comes the fullest device under a split that is as even as was found.
     """
     from ppsolve.solver.studies.plan.split_cpsat import search_peak
 
@@ -264,8 +257,7 @@ def slowest_device_bound(problem: SplitProblem) -> int:
 def even_split(num_layers: int, num_stages: int) -> Boundaries:
     """Return the boundaries of stages with equally many layers; the first stages get one more.
 
-    Returns: s + 1 ascending layer indices.
-    Raises `InputError`: fewer layers than stages, or no stage.
+    Raises `InputError` where there are fewer layers than stages, or no stage.
     """
     if not 1 <= num_stages <= num_layers:
         raise InputError(

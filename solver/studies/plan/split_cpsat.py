@@ -30,13 +30,13 @@ def search_split(
 ) -> Split | None:
     """Minimise the slowest device, then the slowest stage, over all splits that fit the memory.
 
+    None where no split fits the memory; `SplitUndecidedError` says that the limit was reached with
+    neither a split that fits nor a proof.
+
     `problem`: at least as many layers as stages.
     `start`: boundaries of a good split, whether or not it fits the memory.
     `least_device`, `least_stage`: proven lower bounds of the two objectives.
     `limit`: deterministic seconds for both together.
-    Returns: none where no split fits the memory.
-    Raises `SplitUndecidedError`: the limit was reached with neither a split that fits
-        nor a proof.
     """
     model = _SplitModel(problem)
     best, fits = start, problem.fits(start)
@@ -65,13 +65,12 @@ def search_split(
 
 
 def search_peak(problem: SplitProblem, limit: float) -> tuple[int, int]:
-    """Minimise what the fullest device holds, over all splits.
+    """Return the fullest device under the best split found, and a bound on its bytes.
 
-    Amounts of layers are rounded down to a share of all of them that CP-SAT counts reliably.
+    The bound holds for every split: amounts of layers are rounded down to a share of all of them
+    that CP-SAT counts reliably.
 
     `problem`: at least as many layers as stages, without a capacity.
-    Returns: the fullest device under the best split that was found, and a bound for
-        every split.
     """
     outcome = _SplitModel(problem).minimise_peak(limit)
     held = [0] * problem.num_devices

@@ -67,11 +67,8 @@ class SplitBounds:
         configuration: Configuration,
         effort: SplitEffort = SplitEffort(),
     ) -> None:
-        self._builder, self._configuration, self._effort = (
-            builder,
-            configuration,
-            effort,
-        )
+        self._builder, self._effort = builder, effort
+        self._configuration = configuration
         self._layers = builder.layers(configuration.microbatch_size)
         self._devices = builder.stage_to_device(configuration)
         self._count = configuration.microbatches
@@ -225,10 +222,7 @@ class SplitBounds:
         return bound + np.maximum(times[first], exposed)
 
     def below(self, limit: int) -> list[Boundaries] | None:
-        """Return all splits that are not proved to take at least `limit` ticks.
-
-        Returns: boundaries, a list that may be empty; None if there are too many.
-        """
+        """Return all splits not proved to take at least `limit` ticks; None if too many."""
         if not self._tables:
             return None
         splits: list[Boundaries] = []
@@ -317,7 +311,7 @@ class SplitSearch:
     ) -> QuickSchedule | None:
         """Return the best schedule of a pipeline by rules, or by what the request allows.
 
-        Returns: none where nothing fits the memory.
+        None where nothing fits the memory.
         """
         if self._orders is not None:
             return self._orders.schedule(arrays)
@@ -337,10 +331,9 @@ class SplitSearch:
     ) -> PipelineArrays | None:
         """Return a split whose quick schedule is shorter than that of the candidate's split.
 
-        `candidate`: a candidate with a split.
-        `steps`, `seed`: splits that are rated: the same ones on every machine while
-            there is time.
-        Returns: none where none was found.
+        None where none was found.
+
+        `steps`, `seed`: splits that are rated: the same ones on every machine while there is time.
         """
         rules, ratings = self.rules(candidate), dict[Boundaries, int | None]()
         search: LayerSearch
@@ -391,10 +384,7 @@ class SplitSearch:
     def swept(
         self, arrays: PipelineArrays, start: IntArray | None, steps: int
     ) -> QuickSchedule | None:
-        """Return the schedule of a sweep of a split.
-
-        Returns: none where nothing fits the memory.
-        """
+        """Return the schedule of a sweep of a split, None where nothing fits the memory."""
         if start is None:
             rules = tuple(self._params.justified(rule) for rule in self._params.rules)
             best = self.quick.by_rules(arrays, rules)
@@ -405,8 +395,9 @@ class SplitSearch:
     def list_others(self, candidate: Candidate, goodput: float) -> None:
         """List the splits of a candidate that may exceed a goodput, each with a quick schedule.
 
-        `candidate`: gets them as its `others`, none if there are too many; a better one
-            is exchanged for its own split.
+        They become its `others`, None if there are too many; a better one is exchanged for its own
+        split.
+
         `goodput`: that of the winner; 0 for all that fit.
         """
         tick, ticks = self._tick(candidate), NEVER

@@ -130,11 +130,10 @@ Made = TypeVar("Made")
 def kept_steps(trace: Trace, make: Callable[[Trace], Made]) -> tuple[Trace, list[Made]]:
     """Make something of each replica-step; leave out the steps in which one is refused.
 
-    Raises the first `InputError` where no step is left.
+    Return the steps that are left, with a warning for each of the others, and what was made of
+    their replicas, by step, then by replica. Raises the first `InputError` where no step is left.
 
     `make`: takes a replica-step; raises an `InputError` where its times are impossible.
-    Returns: the steps that are left, with a warning for each of the others; what was
-        made of their replicas, by step, then by replica.
     """
     results: list[tuple[int, Made]] = []
     refused: dict[int, InputError] = {}

@@ -43,10 +43,9 @@ class Recorded:
 
     @classmethod
     def of(cls, trace: Trace, unit: str | None = None) -> Recorded:
-        """Make the instance and the problem of the compute ops of a replica-step.
+        """Make the instance and the problem of the compute ops of a replica-step, not yet replayed.
 
         `unit`: time unit of the instance; by default that of the trace.
-        Returns: not yet replayed.
         """
         compute = trace.where(trace.is_compute)
         instance = pipeline_of(compute, unit)
@@ -121,10 +120,8 @@ def least_time(length: IntArray, owners: IntArray) -> int:
     That is the least time before its first op, all its work, and the least time after its last op:
     forwards of earlier stages, then backwards of earlier stages.
 
-    `length`: int64[kinds, stages, micro-batches], durations; 0 where there is no such
-        op.
+    `length`: int64[kinds, stages, micro-batches], durations; 0 where there is no such op.
     `owners`: int64[stages], device of each stage.
-    Returns: in the unit of the durations.
     """
     back = length[B] + length[I]
     head = (np.cumsum(length[F], axis=0) - length[F]).min(axis=1)
@@ -150,11 +147,10 @@ def part_name(trace: Trace) -> str:
 def pipeline_of(trace: Trace, unit: str | None = None) -> PipelineInstance:
     """Return the instance of a replica-step, with the recorded duration of every op.
 
-    Transfers are free: sends and receives that were recorded contain waiting.
+    Transfers are free: sends and receives that were recorded contain waiting. Lengths are given
+    where they were recorded.
 
     `unit`: time unit of the instance; by default that of the trace.
-    Returns: times are lists per stage and micro-batch; lengths are given where they
-        were recorded.
     """
     unit = unit or trace.unit
     compute = trace.where(trace.is_compute)
@@ -181,11 +177,11 @@ def median_instance(
 ) -> PipelineInstance:
     """Return one instance of a whole trace: the median duration of each stage and kind.
 
-    `fits`: its fits. The time for which a device is held after an op is part of the
-        op's time, and what a transfer takes beyond it is the latency.
-    `name`: name of the instance.
-    `change`: makes the times of the instance of those that were fitted: nanoseconds by
-        field, each int64[stages, 1].
+    The time for which a device is held after an op is part of the op's time, and what a transfer
+    takes beyond it is the latency.
+
+    `change`: makes the times of the instance of those that were fitted: nanoseconds by field, each
+        int64[stages, 1].
     `fields`: fields of the instance that replace those of the trace.
     """
     compute = trace.where(trace.is_compute)
@@ -265,11 +261,10 @@ class RecordedStep:
 def recorded_step(trace: Trace, tolerance: int | None = None) -> RecordedStep:
     """Return instance and recorded schedule of one replica-step.
 
-    Raises `InputError` where an op would have to be moved by more than the tolerance.
+    The schedule starts at 0 and passes the checker. Raises `InputError` where an op would have to
+    be moved by more than the tolerance.
 
-    `tolerance`: most nanoseconds by which an op may be moved; by default as
-        `tolerance_of` allows.
-    Returns: its schedule starts at 0 and passes the checker.
+    `tolerance`: most nanoseconds by which an op may be moved; by default as `tolerance_of` allows.
     """
     allowed = tolerance_of(trace) if tolerance is None else tolerance
     trace = aligned(trace.where(trace.is_compute))

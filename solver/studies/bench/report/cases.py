@@ -105,26 +105,17 @@ class ScoredRecord:
         return (value - self.best) / self.best if self.best else None
 
     def is_best(self, outcome: Outcome) -> bool:
-        """Return True if no method has a smaller value."""
+        """Whether no method has a smaller value."""
         return self.excess(outcome.value) == 0.0
 
 
 def is_equal(value: float, reference: float) -> bool:
-    """Return True if two values differ by rounding at most.
-
-    `value`, `reference`: values of one unit.
-    Returns: whether they differ by at most `TOLERANCE` of the larger one.
-    """
+    """Whether two values differ by at most `TOLERANCE` of the larger one, as rounding does."""
     return math.isclose(value, reference, rel_tol=TOLERANCE)
 
 
 def is_above(value: float, reference: float, tolerance: float = TOLERANCE) -> bool:
-    """Return True if a value is larger than another by more than a tolerance.
-
-    `value`, `reference`: values of one unit.
-    `tolerance`: share of the larger one.
-    Returns: whether `value` is above `reference`.
-    """
+    """Whether a value is above another one by more than a share of the larger one."""
     return value - reference > max(tolerance, TOLERANCE) * max(
         abs(value), abs(reference)
     )
@@ -164,12 +155,12 @@ def identities(
 def by_identity(
     records: Sequence[BenchRecord], name: Callable[[BenchRecord], Identity], source: str
 ) -> dict[Identity, BenchRecord]:
-    """Return records of one file by identity.
+    """Return the records of one file by identity, in the order of the file.
+
+    An `InputError` says that an instance is there twice with the same settings.
 
     `name`: returns the identity of a record.
-    `source`: the file, for messages.
-    Returns: in the order of the file.
-    Raises `InputError`: an instance is there twice with the same settings.
+    `source`: name of the file.
     """
     indexed: dict[Identity, BenchRecord] = {}
     for number, record in enumerate(records, 1):

@@ -49,9 +49,8 @@ class Comparison:
     improvements: tuple[Difference, ...]
     only_before: tuple[str, ...]  # instances that the later file lacks
     only_after: tuple[str, ...]
-    contradictions: tuple[
-        Contradiction, ...
-    ]  # bounds of one file above values of the other
+    # Bounds of one file above values of the other.
+    contradictions: tuple[Contradiction, ...]
     is_other_machine: bool  # for some instance, so that times say little
     has_other_limit: bool  # for some instance
 
@@ -68,18 +67,15 @@ def compare(
 ) -> Comparison:
     """Return the regressions and improvements between two files of results.
 
-    `before`, `after`: records of each file.
+    Regressions are in the order of the later file. An `InputError` says that an instance is in one
+    file twice, or has another unit in the other file.
+
     `tolerance`: share by which a value or bound may be worse.
     `sources`: names of both files.
-    Returns: regressions in the order of the later file.
-    Raises `InputError`: an instance is in one file twice, or has another unit in the
-        other file.
     """
     name = identities([before, after])
-    earlier, later = (
-        by_identity(before, name, sources[0]),
-        by_identity(after, name, sources[1]),
-    )
+    earlier = by_identity(before, name, sources[0])
+    later = by_identity(after, name, sources[1])
     shared = [(earlier[key], record) for key, record in later.items() if key in earlier]
     for pair in shared:
         _refuse_other_units(pair, sources)

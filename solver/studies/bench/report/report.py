@@ -49,9 +49,8 @@ class Report:
     every: FamilyFigures  # over all families
     families: tuple[FamilyFigures, ...]  # sorted by name
     reasons: tuple[ReasonRow, ...]  # why methods have no schedule
-    namesakes: dict[
-        str, int
-    ]  # family and name that several instances have, and how many
+    # Family and name that several instances have, and how many.
+    namesakes: dict[str, int]
     contradictions: tuple[Contradiction, ...]  # of both files
     comparison: Comparison | None
     machines: tuple[str, ...]  # where the runs were, in the order of the file
@@ -68,15 +67,13 @@ def bench_report(
     baseline: tuple[Records, str] | None = None,
     tolerance: float = 0.0,
 ) -> Report:
-    """Return the report over benchmark results.
+    """Return the report over benchmark results: figures over all families and of each.
 
-    `records`: results, as `read_records` reads them.
-    `source`: name of their file.
+    An `InputError` says that there are no results, or that the files are about different instances.
+
+    `source`: name of the file of the results.
     `baseline`: earlier results and the name of their file.
     `tolerance`: share by which a value or bound may be worse than in the baseline.
-    Returns: figures over all families and each of them.
-    Raises `InputError`: there are no results, or the files are not about the same
-        instances.
     """
     _refuse_empty(records, source)
     contents = {(r.family, r.instance, r.content) for r in records.records if r.content}

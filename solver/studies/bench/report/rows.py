@@ -280,10 +280,7 @@ def gap_curve(
     cases: Sequence[ScoredRecord],
     params: ReportCurveParams = ReportCurveParams(),
 ) -> GapCurve:
-    """Return the mean gap over time of some cases.
-
-    `family`: name of the curve.
-    """
+    """Return the mean gap over time of the cases of a family."""
     falls = [list(_falls(case.record)) for case in cases]
     times = sorted(
         {max(time, params.least_time) for steps in falls for time, _ in steps}

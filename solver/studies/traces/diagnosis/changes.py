@@ -30,10 +30,7 @@ FOUND = {"reorder": "ordered", "exchange": "exchanged"}
 def known_help(
     change: Variant, steps: Sequence[DiagnosedStep], verdicts: Sequence[StepVerdict]
 ) -> Help | None:
-    """Return the help of a change that needs no search, None if it needs one.
-
-    Returns: with the mean of all steps.
-    """
+    """Return the help of a change, with the mean of all steps; None if it needs a search."""
     if change.is_searched:
         return None
     about = _means(verdicts, "replay"), tuple(verdict.step for verdict in verdicts)
@@ -53,9 +50,10 @@ def changes_of(
 ) -> Iterator[Variant | Help]:
     """Yield all changes of a run, or why one means nothing here.
 
+    They are another order, exchange, an even split, less work for the slow device, a split
+    backward, more memory and more chunks.
+
     `recorded`: the run as it is.
-    Yields: another order, exchange, an even split, less work for the slow device, a
-        split backward, more memory, more chunks.
     """
     base = replace(recorded, is_searched=False)
     text = "the best order of the micro-batches of each replica, in the memory that devices have"
@@ -183,11 +181,10 @@ def searched_help(
 ) -> Help:
     """Return the times of steps with a change, of as many of them as there is time for.
 
-    `steps`, `verdicts`: recorded steps, those nearest to the mean come first, and their
-        verdicts.
+    Steps nearest to the mean come first; `steps` of the help names those that were searched.
+
     `searches`: searches that are kept between steps.
-    `clock`: clock of the change.
-    Returns: over the steps that were searched; its `steps` name them.
+    `clock`: that of the change.
     """
     mean = _means(verdicts, "replay")
     pairs = sorted(

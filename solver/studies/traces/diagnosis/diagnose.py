@@ -102,11 +102,9 @@ def bubble_of(
     of all (imbalance); the least that any order of those takes in the memory that there is (order),
     and in any (memory); the mean work of a device (fill and drain). A run counts as no longer than
     those before it: where nothing is gained by taking a reason away, its part is 0 and the next one
-    counts for both.
+    counts for both. Parts are nanoseconds, none negative; their sum is recorded span - mean work.
 
     `variant`: the run as it is.
-    `transfers`: times of its transfers.
-    Returns: nanoseconds by part, none negative, which sum to recorded span - mean work.
     """
     slowest = [max(step.parts, key=lambda recorded: recorded.span) for step in steps]
     runs = [_runs(recorded, variant, transfers.lags(recorded)) for recorded in slowest]
@@ -171,16 +169,15 @@ def diagnose(
     *,
     capacity: Sequence[int] | None = None,
 ) -> Diagnosis:
-    """Return the verdict on a recorded run.
+    """Return the verdict on a recorded run, over all steps and replicas.
 
     Raises `InputError` where a recorded order is impossible or held more than the capacity.
 
-    `time_limit`: wall seconds, shared by the steps; what there is no time for is said
-        to be not computed.
+    `time_limit`: wall seconds, shared by the steps; what there is no time for is said to be not
+        computed.
     `began`: moment of `time.monotonic` from which the time counts; now by default.
-    `capacity`: activations that each device has room for, or one number for all; as
-        many as it held at once by default.
-    Returns: of all steps and replicas.
+    `capacity`: activations that each device has room for, or one number for all; as many as it held
+        at once by default.
     """
     clock = Clock(DIAGNOSIS.work_share * time_limit, began=began)
     with answering_within(clock.left):
@@ -200,8 +197,6 @@ def recorded_variant(
 
     Raises `InputError` where a device held more than its capacity, or the number of capacities is
     another one.
-
-    Returns: without any change.
     """
     instance = steps[0].parts[0].instance
     placement: dict[str, Any] = {}
@@ -315,7 +310,7 @@ class StepInProgress:
         """Search until nothing better is found for long, or the clock is over.
 
         `searches`: searches that are kept between steps.
-        `clock`: clock of the search; a search that it cuts off stays in `unfinished`.
+        `clock`: that of the search; a search that it cuts off stays in `unfinished`.
         `is_free`: micro-batches may be exchanged between replicas.
         `seed`: seed of the random numbers, from 1.
         """
@@ -426,11 +421,10 @@ def changed_instance(
     """Return the median step of a run with a change, in the memory that `diagnose` assumes.
 
     To exchange micro-batches is about single ones: for it the instance is the recorded step of the
-    median replay, with all replicas. Raises `InputError` for an unknown change, or
-    one that means nothing in this run.
+    median replay, with all replicas. The `description` of the instance says what is assumed. Raises
+    `InputError` for an unknown change, or one that means nothing in this run.
 
     `name`: name of the instance.
-    Returns: its `description` says what is assumed.
     """
     steps = steps_of(trace)
     recorded = recorded_variant(steps, capacity)

@@ -142,9 +142,8 @@ class Variant:
     assumes: str
     times: Callable[[Times], Times]  # makes its times of the recorded ones
     capacity: tuple[int, ...]  # activations that each device has room for
-    placement: dict[
-        str, Any
-    ]  # fields of the instance that say which device runs which stage
+    # Fields of the instance that say which device runs which stage.
+    placement: dict[str, Any]
     has_recorded: bool = (
         True  # any schedule of the run as it is serves with the change too
     )
@@ -174,7 +173,8 @@ class Variant:
     def pipeline(self, step: DiagnosedStep, *, is_free: bool) -> PipelineInstance:
         """Return all replicas of a step as one pipeline in nanoseconds.
 
-        `step`: the step; its micro-batches are numbered replica by replica.
+        Its micro-batches are numbered replica by replica.
+
         `is_free`: micro-batches may be exchanged between replicas.
         """
         counts = step.counts
@@ -241,13 +241,14 @@ class Searches:
         seconds: float,
         seed: int = 1,
     ) -> StepAnswer | None:
-        """Return the best schedule found for a step, checked, with its bound.
+        """Return the best schedule found for a step, checked, with its bound, in nanoseconds.
+
+        None where no order was found that fits the memory.
 
         `variant`: the run as it is, or with a change.
         `is_free`: micro-batches may be exchanged between replicas.
         `seconds`: wall seconds; preparing the first step of a kind takes more.
         `seed`: seed of the random numbers, from 1.
-        Returns: in nanoseconds; None where no order was found that fits the memory.
         """
         patience = DIAGNOSIS.patience
         try:
