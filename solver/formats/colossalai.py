@@ -51,7 +51,12 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
         ]
         for rank, row in enumerate(rows)
     ]
-    found: dict[str, Any] = {"pp_size": ranks, "pp_style": "zbv", "num_model_chunks": 2}
+    arguments: dict[str, Any] = {
+        "pp_size": ranks,
+        "pp_style": "zbv",
+        "num_model_chunks": 2,
+    }
     return (
-        json.dumps(found | {"num_microbatches": count, "scheduler_nodes": nodes}) + "\n"
+        json.dumps(arguments | {"num_microbatches": count, "scheduler_nodes": nodes})
+        + "\n"
     )

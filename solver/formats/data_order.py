@@ -21,7 +21,7 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     last = program.num_stages - 1
     row = program.actions(program.stage_to_rank[last])
     order = [a.microbatch for a in row if (a.stage, a.kind) == (last, grammar.FORWARD)]
-    wrong = next((index for index, each in enumerate(order) if index != each), None)
+    wrong = next((k for k, microbatch in enumerate(order) if k != microbatch), None)
     if wrong is None:
         return program
     alike = program.instance is not None and not has_unequal_microbatches(
@@ -37,20 +37,18 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
             f"must run micro-batches in the order 0, 1, 2, ...; {differ}{hint}, --data-order FILE "
             "renumbers them and writes the order in which the data must be fed"
         )
-    index = {microbatch: place for place, microbatch in enumerate(order)}
-    ends = program.ends
+    index = {microbatch: k for k, microbatch in enumerate(order)}
     copies = {
-        action.renumbered(index): tuple(copy.renumbered(index) for copy in each)
-        for action, each in program.copies.items()
+        action.renumbered(index): tuple(copy.renumbered(index) for copy in group)
+        for action, group in program.copies.items()
     }
     return replace(
         program,
         rows=tuple(
             tuple(step.renumbered(index) for step in row) for row in program.rows
         ),
-        ends=None
-        if ends is None
-        else {a.renumbered(index): end for a, end in ends.items()},
+        ends=program.ends
+        and {a.renumbered(index): end for a, end in program.ends.items()},
         modes=tuple(
             tuple(row[microbatch] for microbatch in order) for row in program.modes
         ),

@@ -31,6 +31,10 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
         raise InputError(text, field="--layers")
-    parts = list(accumulate(layers, initial=0))
-    found = {"num_stages": ranks, "gradient_accumulation_steps": count, "parts": parts}
-    return json.dumps(found) + "\n"
+    bounds = list(accumulate(layers, initial=0))
+    document = {
+        "num_stages": ranks,
+        "gradient_accumulation_steps": count,
+        "parts": bounds,
+    }
+    return json.dumps(document) + "\n"

@@ -63,10 +63,10 @@ def read_trace(
     name = format if format != "auto" else _format_of(files)
     trace = table.checked(READERS[name](files))
 
-    def overlap(part: table.Trace) -> int:
-        refuse_early(part, tolerance)
-        most = table.refuse_overlaps(part, tolerance)
-        return most if most > table.clock_error_of(part) else 0
+    def overlap(step: table.Trace) -> int:
+        refuse_early(step, tolerance)
+        longest = table.refuse_overlaps(step, tolerance)
+        return longest if longest > table.clock_error_of(step) else 0
 
     trace, overlaps = kept_steps(trace, overlap)
     if tolerance is not None:
@@ -79,10 +79,12 @@ def read_trace(
         )
     if not any(overlaps):
         return trace
-    most, step = trace.times((max(overlaps), round(table.resolution_of(trace))))
+    longest, resolution = trace.times(
+        (max(overlaps), round(table.resolution_of(trace)))
+    )
     return trace.warn(
-        f"ops of a device overlap by up to {most} {trace.unit}, which is within the clocks' error "
-        f"and the {step} {trace.unit} that the numbers cannot tell apart"
+        f"ops of a device overlap by up to {longest} {trace.unit}, which is within the clocks' "
+        f"error and the {resolution} {trace.unit} that the numbers cannot tell apart"
     )
 
 
@@ -109,14 +111,14 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 def _inside(folder: Path) -> list[Path]:
     suffixes = (".parquet", ".json", ".json.gz", ".csv", ".jsonl")
     files = (file for file in folder.iterdir() if file.is_file())
-    found = [file for file in files if file.name.lower().endswith(suffixes)]
-    if not found:
+    traces = [file for file in files if file.name.lower().endswith(suffixes)]
+    if not traces:
         raise InputError(
             f"expected files that end in {', '.join(suffixes)}", source=str(folder)
         )
-    ranks = [file for file in found if _is_of_megatron(file)]
+    ranks = [file for file in traces if _is_of_megatron(file)]
     return sorted(
-        ranks if len(ranks) > 1 else found, key=lambda file: human_key(file.name)
+        ranks if len(ranks) > 1 else traces, key=lambda file: human_key(file.name)
     )
 
 
@@ -125,14 +127,14 @@ def _is_of_megatron(path: Path) -> bool:
 
 
 def _format_of(files: Sequence[Path]) -> str:
-    found: dict[str, Path] = {}
+    formats: dict[str, Path] = {}
     for file in files:
-        found.setdefault(_guess(file), file)
-    if len(found) > 1:
-        (first, one), (second, other) = list(found.items())[:2]
-        text = f"is of format {second}, {one} of {first}; expected files of one run"
-        raise InputError(text, source=str(other))
-    return next(iter(found))
+        formats.setdefault(_guess(file), file)
+    if len(formats) > 1:
+        (first, example), (second, path) = list(formats.items())[:2]
+        text = f"is of format {second}, {example} of {first}; expected files of one run"
+        raise InputError(text, source=str(path))
+    return next(iter(formats))
 
 
 def _guess(path: Path) -> str:
@@ -148,10 +150,10 @@ def _guess(path: Path) -> str:
             return name
     if path.suffix.lower() in {".csv", ".jsonl"}:
         return "table"
-    found = describe_text(start.decode("latin-1"), BYTES | TEXTS)
+    description = describe_text(start.decode("latin-1"), BYTES | TEXTS)
     with suppress(InputError):
-        found = describe_document(read_json(path)) or found
-    text = f"this looks like none of {', '.join(READERS)}; {found or 'give --format'}"
+        description = describe_document(read_json(path)) or description
+    text = f"this looks like none of {', '.join(READERS)}; {description or 'give --format'}"
     raise InputError(text, source=str(path))
 
 

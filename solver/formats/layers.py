@@ -105,20 +105,20 @@ def parse_layout(
             f"expected a multiple of {num_ranks} stages (pipeline ranks), got {count}"
         )
     layers = layout.layers
-    for letter, place, found in (
+    for letter, position, got in (
         (EMBEDDING, "first", layers[:1]),
         (LOSS, "last", layers[-1:]),
     ):
-        if found != letter:
-            raise _wrong(f'expected {letter} as the {place} layer, got "{found}"')
+        if got != letter:
+            raise _wrong(f'expected {letter} as the {position} layer, got "{got}"')
         if layers.count(letter) != 1:
             raise _wrong(
                 f"expected {letter} once, it is there {layers.count(letter)} times"
             )
-    for letter, wanted in ((DECODER, num_layers), (MTP, mtp_layers)):
-        if wanted is not None and layers.count(letter) != wanted:
+    for letter, expected in ((DECODER, num_layers), (MTP, mtp_layers)):
+        if expected is not None and layers.count(letter) != expected:
             raise _wrong(
-                f"expected {wanted} layers {letter}, got {layers.count(letter)}"
+                f"expected {expected} layers {letter}, got {layers.count(letter)}"
             )
     _refuse_mtp(layout)
     return layout
@@ -133,13 +133,13 @@ def _unrolled(text: str) -> str:
     longest = 100_000  # characters: far more layers than any model has
     for pattern in (_GROUP, _SINGLE):
         length = len(text)
-        for found in pattern.finditer(text):
-            if len(found[2].lstrip("0")) > 9:
-                raise _wrong(f"expected a smaller repeat than {found[2][:40]}")
-            length += len(found[1]) * int(found[2])
+        for repeat in pattern.finditer(text):
+            if len(repeat[2].lstrip("0")) > 9:
+                raise _wrong(f"expected a smaller repeat than {repeat[2][:40]}")
+            length += len(repeat[1]) * int(repeat[2])
         if length > longest:
             raise _wrong(f"expected at most {longest} layers and stages")
-        text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+        text = pattern.sub(lambda repeat: repeat[1] * int(repeat[2]), text)
     return text
 
 
@@ -163,11 +163,16 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
     `option`: where they were given, for the error.
     Returns: one number per stage.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
-        wanted = "a number of layers for each stage, such as 4,3,3,2"
-        raise InputError(f'expected {wanted}, got "{text[:40]}"', field=option)
-    return tuple(map(int, parts))
+    counts = [count.strip() for count in text.split(",")]
+    if not all(
+        count.isascii() and count.isdigit() and len(count) < 7 for count in counts
+    ):
+        raise InputError(
+            "expected a number of layers for each stage, such as 4,3,3,2, "
+            f'got "{text[:40]}"',
+            field=option,
+        )
+    return tuple(map(int, counts))
 
 
 def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
@@ -223,19 +228,19 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
     plan = program.plan
     if model is None and plan is not None and counts == plan.layers_per_stage:
         model = plan.model
-    whole = tuple(n + (s == 0) + (s == len(counts) - 1) for s, n in enumerate(counts))
+    complete = tuple(
+        n + (s == 0) + (s == len(counts) - 1) for s, n in enumerate(counts)
+    )
     layers = (
         EMBEDDING + DECODER * sum(counts) + LOSS if model is None else layers_of(model)
     )
     is_body = program.instance is not None and program.instance.layers is not None
-    counts = whole if model is None or is_body else counts
+    counts = complete if model is None or is_body else counts
     if len(layers) != sum(counts):
         text = f"expected the {sum(counts)} layers of the split, got {len(layers)}; embedding and "
         text += "loss count"
         if not is_body:
-            text += (
-                f": with {sum(counts)} decoder layers give {','.join(map(str, whole))}"
-            )
+            text += f": with {sum(counts)} decoder layers give {','.join(map(str, complete))}"
         raise InputError(text, field="--model")
     return tuple(
         layers[first:last] for first, last in pairwise(accumulate(counts, initial=0))

@@ -105,20 +105,22 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
                 f"modes: {rule}, and no whole layers beside it (--recompute)"
             )
         return ["--recompute-granularity selective", f"--recompute-modules {modules}"]
-    method, most = "uniform", int(named == {FULL})
+    method, num_layers = "uniform", int(named == {FULL})
     if settings.recomputed is not None:
-        method, most = "block", max(settings.recomputed)
+        method, num_layers = "block", max(settings.recomputed)
     decoders = layers.decoders_of(program, settings) if settings.recomputed else ()
     for stage, (count, there) in enumerate(
         zip(settings.recomputed or (), decoders, strict=True)
     ):
-        if count != min(most, there):
-            wrong = f"{min(most, there)} of stage {stage}, not {count}"
+        if count != min(num_layers, there):
+            wrong = f"{min(num_layers, there)} of stage {stage}, not {count}"
             text = f"{MEGATRON.title} recomputes as many layers of every stage: {wrong}"
             raise InputError(text, field=layers.RECOMPUTE)
-    names = {"granularity": "full", "method": method, "num-layers": most}
+    names = {"granularity": "full", "method": method, "num-layers": num_layers}
     return (
-        [f"--recompute-{name} {value}" for name, value in names.items()] if most else []
+        [f"--recompute-{name} {value}" for name, value in names.items()]
+        if num_layers
+        else []
     )
 
 
@@ -128,25 +130,22 @@ def _offloading(program: RuntimeProgram, settings: Settings) -> list[str]:
     A fraction is that of the groups (of a module and layer) of each stage and micro-batch, the
     first ones in the order of forwards; which of them a mode keeps is not known, so it is all.
     """
-    others = [
+    kept = [
         (s, k)
         for s, row in enumerate(program.modes)
         for k, m in enumerate(row)
         if m != OFFLOAD
     ]
-    if (
-        len(others) == program.num_stages * program.num_microbatches
-        or not program.modes
-    ):
+    if len(kept) == program.num_stages * program.num_microbatches or not program.modes:
         return []
-    if others:
+    if kept:
         raise cannot_say(
             f"modes: {MEGATRON.title} offloads the first share of the groups of every stage and "
-            f"micro-batch, stage {others[0][0]} does not offload micro-batch {others[0][1]}"
+            f"micro-batch, stage {kept[0][0]} does not offload micro-batch {kept[0][1]}"
         )
     if not settings.offload_modules:
-        of = f"the modules of {MEGATRON.title} whose inputs are offloaded"
-        raise InputError(f"expected {of}, such as core_attn", field="--offload-modules")
+        text = f"expected the modules of {MEGATRON.title} whose inputs are offloaded"
+        raise InputError(text + ", such as core_attn", field="--offload-modules")
     return [
         "--fine-grained-activation-offloading",
         f"--offload-modules {' '.join(settings.offload_modules)}",
@@ -196,9 +195,9 @@ def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
     Returns: stages take as long as their layers together; empty stages take no time.
     """
     stages = _layers_of_stages(layout, times)
-    given = [layer for stage in stages for layer in stage if layer is not NO_TIME]
+    timed = [layer for stage in stages for layer in stage if layer is not NO_TIME]
     halves = ("backward_input", "backward_weight")
-    is_split = all(layer.is_split for layer in given)
+    is_split = all(layer.is_split for layer in timed)
 
     def each(*names: str) -> list[Decimal]:
         amounts = [
@@ -232,14 +231,14 @@ def _layers_of_stages(
         text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
         raise InputError(text, field="decoder")
     following = iter(decoder)
-    other = {
+    by_letter = {
         layers.EMBEDDING: times.embedding,
         layers.MTP: times.mtp,
         layers.LOSS: times.loss,
     }
     return [
         [
-            next(following) if letter == layers.DECODER else other[letter]
+            next(following) if letter == layers.DECODER else by_letter[letter]
             for letter in stage
         ]
         for stage in layout.stages
@@ -274,10 +273,10 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
     totals: list[list[tuple[int, int]]] = []
     data = [_iterations(files[rank]) for rank in range(config.pp)]
     for source, iterations in zip(sources, data, strict=True):
-        other = sorted(iterations.keys() ^ data[0].keys(), key=int)
-        if other:
+        unshared = sorted(iterations.keys() ^ data[0].keys(), key=int)
+        if unshared:
             text = f"is in one of this file and {sources[0]} only; are two runs mixed?"
-            raise InputError(text, source=source, field=f"iteration {other[0]}")
+            raise InputError(text, source=source, field=f"iteration {unshared[0]}")
     for rank, (source, iterations) in enumerate(zip(sources, data, strict=True)):
         with errors_in(source):
             totals.append(
@@ -376,13 +375,13 @@ def _iterations(path: Path) -> dict[str, dict[str, Any]]:
         data = read_json(path)
         if not isinstance(data, dict) or not data:
             raise InputError(f"expected iterations by number, got {describe(data)}")
-        for name, one in data.items():
+        for name, iteration in data.items():
             if not name.isascii() or not name.isdigit() or len(name) > 15:
                 raise InputError(
                     f'expected the number of an iteration, got "{name[:40]}"'
                 )
-            if not isinstance(one, dict):
-                text = f"expected an object, got {describe(one)}"
+            if not isinstance(iteration, dict):
+                text = f"expected an object, got {describe(iteration)}"
                 raise InputError(text, field=f"iteration {name}")
     return data
 
@@ -391,16 +390,16 @@ def _read(
     rows: list[tuple[int, ...]],
     rank: int,
     name: str,
-    one: dict[str, Any],
+    iteration: dict[str, Any],
     config: _Config,
 ) -> tuple[int, int]:
     """Append the ops of one iteration of a rank; return its total time and the span of its ops."""
-    where, count = f"iteration {name}", len(config.calls)
+    field, count = f"iteration {name}", len(config.calls)
     times = {
-        key: _times(one.get(key), count, f"{where}.{key}")
+        key: _times(iteration.get(key), count, f"{field}.{key}")
         for key in ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
     }
-    total = _time(one.get("total"), f"{where}.total")
+    total = _time(iteration.get("total"), f"{field}.total")
     for kind, prefix in (("F", "fwd"), ("B", "bwd")):
         moments = zip(times[f"{prefix}_start"], times[f"{prefix}_end"], strict=True)
         for (called, microbatch), (start, end) in zip(
@@ -410,11 +409,8 @@ def _read(
             stage = chunk * config.pp + rank
             op = (int(name), 0, stage, chunk, KINDS.index(kind), microbatch)
             rows.append((*op, start, end, rank, rank))
-    ends, starts = (
-        times["fwd_end"] + times["bwd_end"],
-        times["fwd_start"] + times["bwd_start"],
-    )
-    return total, max(ends) - min(starts)
+    begin = min(times["fwd_start"] + times["bwd_start"])
+    return total, max(times["fwd_end"] + times["bwd_end"]) - begin
 
 
 def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
@@ -422,12 +418,12 @@ def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
 
     Within it a rank computes or waits for others; outside are optimizer, data and logging.
     """
-    spans = [max(span for _, span in one) for one in zip(*totals, strict=True)]
+    spans = [max(span for _, span in row) for row in zip(*totals, strict=True)]
     return {
         f"rank {rank}": max(
-            0.0, 1 - sum(spans) / max(1, sum(total for total, _ in one))
+            0.0, 1 - sum(spans) / max(1, sum(total for total, _ in row))
         )
-        for rank, one in enumerate(totals)
+        for rank, row in enumerate(totals)
     }
 
 

@@ -51,10 +51,10 @@ def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
         return [values[first : first + ranks] for first in range(0, len(values), ranks)]
 
     model = {"num_layers": sum(layers), "pp_interleave_num": chunks}
-    found = {
+    document = {
         "parallel_config": {"pipeline_stage": ranks, "micro_batch_num": count},
         "model": {
-            "model_config": model | {"offset": listed([each - even for each in layers])}
+            "model_config": model | {"offset": listed([size - even for size in layers])}
         },
         "recompute_config": {
             name: listed(
@@ -63,7 +63,7 @@ def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
             for name, modes in LISTS.items()
         },
     }
-    return json.dumps(found) + "\n"
+    return json.dumps(document) + "\n"
 
 
 def _stages(
@@ -83,13 +83,12 @@ def _stages(
                 field="--model",
             )
     stages = layer_modes(program, settings)
-    known = {KEEP, *(mode for modes in LISTS.values() for mode in modes)}
+    supported = {KEEP, *(mode for modes in LISTS.values() for mode in modes)}
     for stage, row in enumerate(stages):
-        other = min(set(row) - known, default=None)
-        if other is not None:
-            text = (
-                f'modes: {NAME} has {", ".join(sorted(known))}, stage {stage} "{other}"'
-            )
+        unsupported = min(set(row) - supported, default=None)
+        if unsupported is not None:
+            names = ", ".join(sorted(supported))
+            text = f'modes: {NAME} has {names}, stage {stage} "{unsupported}"'
             raise cannot_say(text)
         if row.get("select") and row.get("comm"):
             raise cannot_say(

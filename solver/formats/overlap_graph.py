@@ -25,11 +25,11 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     """
     source = source_name(path)
     with errors_in(source):
-        known = _renamed(read_json(path))
-    known.setdefault(
+        data = _renamed(read_json(path))
+    data.setdefault(
         "name", "overlap" if str(path) == STANDARD_STREAM else Path(path).stem
     )
-    fields, left_out = _split(known, field_names(OverlapInstance))
+    fields, left_out = _split(data, field_names(OverlapInstance))
     counts = Counter(left_out)
     if isinstance(fields.get("nodes"), list):
         fields["nodes"] = [_node(node, counts) for node in fields["nodes"]]
@@ -53,9 +53,9 @@ def _renamed(data: Any) -> dict[str, Any]:
     }
 
 
-def _split(given: dict[str, Any], known: list[str]) -> tuple[dict[str, Any], list[str]]:
-    kept = {name: value for name, value in given.items() if name in known}
-    return kept, [name for name in given if name not in known]
+def _split(data: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:
+    kept = {name: value for name, value in data.items() if name in names}
+    return kept, [name for name in data if name not in names]
 
 
 def _node(node: Any, counts: Counter[str]) -> Any:

@@ -37,7 +37,7 @@ class TracedSchedule:
     schedule: Schedule  # the schedule
 
 
-def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
+def perfetto_json(schedules: Sequence[TracedSchedule]) -> str:
     """Return schedules, each a group of processes of its own, as the JSON text of a trace.
 
     It is an object with ``traceEvents``, one event a line. Times are microseconds, rounded to
@@ -45,8 +45,8 @@ def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
     """
     events = [
         event
-        for group, each in enumerate(shown)
-        for event in _Group(each, group).events()
+        for group, schedule in enumerate(schedules)
+        for event in _Group(schedule, group).events()
     ]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
@@ -55,9 +55,9 @@ def perfetto_json(shown: Sequence[TracedSchedule]) -> str:
 class _Group:
     """The events of one schedule; numbers of processes begin at a multiple of 1000."""
 
-    def __init__(self, shown: TracedSchedule, group: int) -> None:
-        self.shown, self.schedule = shown, shown.schedule
-        self.problem: Problem = shown.schedule.problem
+    def __init__(self, traced: TracedSchedule, group: int) -> None:
+        self.shown, self.schedule = traced, traced.schedule
+        self.problem: Problem = traced.schedule.problem
         self.group, self.first = group, 1000 * group + 1
         self.owner = owners(self.problem)
         scale = self.problem.scale
@@ -72,11 +72,11 @@ class _Group:
             yield from self._counter(pool, device)
 
     def _names(self) -> Iterator[Event]:
-        for place, device in enumerate(sorted(set(self.owner))):
+        for index, device in enumerate(sorted(set(self.owner))):
             process = {"ph": "M", "pid": self.first + device, "tid": 0}
             name = f"{self.shown.title}: device {device}"
             yield process | {"name": "process_name", "args": {"name": name}}
-            order = self.first - 1 + place
+            order = self.first - 1 + index
             yield process | {
                 "name": "process_sort_index",
                 "args": {"sort_index": order},
@@ -95,19 +95,22 @@ class _Group:
         busy = np.flatnonzero(
             (problem.duration > 0) & (np.diff(problem.resource_ptr) > 0)
         )
-        ways = self._ways(busy)
-        starts = map(self._nanoseconds, self.schedule.start[busy].tolist())
-        ends = map(self._nanoseconds, self.schedule.end[busy].tolist())
+        arrows = self._ways(busy)
         columns = {"stage": problem.stage, "micro-batch": problem.numbers["microbatch"]}
         if problem.slices > 1:
             columns["slice"] = problem.numbers["slice"]
         names = problem.op_names(busy)
-        for op, name, start, end in zip(
-            busy.tolist(), names, starts, ends, strict=True
-        ):
+        times = zip(
+            map(self._nanoseconds, self.schedule.start[busy].tolist()),
+            map(self._nanoseconds, self.schedule.end[busy].tolist()),
+            strict=True,
+        )
+        for op, name, (start, end) in zip(busy.tolist(), names, times, strict=True):
             kind = problem.kinds[problem.kind[op]]
             labels = {
-                key: int(each[op]) for key, each in columns.items() if each[op] != FREE
+                key: int(column[op])
+                for key, column in columns.items()
+                if column[op] != FREE
             }
             slice_ = {
                 "ph": "X",
@@ -117,13 +120,13 @@ class _Group:
                 "dur": _microseconds(end - start),
                 "args": labels,
             }
-            for place, resource in enumerate(problem.resources_of(op).tolist()):
-                way = ways.get(op, {}) if place == 0 else {}
+            for index, resource in enumerate(problem.resources_of(op).tolist()):
+                arrow = arrows.get(op, {}) if index == 0 else {}
                 place_of = {
                     "pid": self.first + self.owner[resource],
                     "tid": resource + 1,
                 }
-                yield slice_ | place_of | way
+                yield slice_ | place_of | arrow
 
     def _ways(self, busy: IntArray) -> dict[int, Event]:
         """Return the fields of arrows of the ops on the way of each micro-batch.
@@ -134,8 +137,8 @@ class _Group:
         problem, before, after = self.problem, self.problem.before, self.problem.after
         stream = np.full(problem.num_ops, FREE, dtype=np.int64)
         stream[busy] = problem.resource_idx[problem.resource_ptr[busy]]
-        own, runs = problem.microbatch, stream != FREE
-        kept = (own[before] == own[after]) & (own[before] != FREE)
+        microbatch, runs = problem.microbatch, stream != FREE
+        kept = (microbatch[before] == microbatch[after]) & (microbatch[before] != FREE)
         kept &= (stream[before] != stream[after]) & runs[before] & runs[after]
         comes, goes = set(after[kept].tolist()), set(before[kept].tolist())
         replica = (
@@ -160,8 +163,8 @@ class _Group:
             yield counter | moment_of | {"args": {"in use": float(held)}}
 
     def _nanoseconds(self, ticks: int) -> int:
-        whole, parts = self.tick.numerator, self.tick.denominator
-        return (2 * ticks * whole + parts) // (2 * parts)
+        numerator, denominator = self.tick.numerator, self.tick.denominator
+        return (2 * ticks * numerator + denominator) // (2 * denominator)
 
 
 def _microseconds(nanoseconds: int) -> int | float:
@@ -208,18 +211,20 @@ def shown_in(
     return instance, TracedSchedule(str(title), schedule)
 
 
-def picture(name: str, shown: Sequence[TracedSchedule], sources: Sequence[str]) -> str:
+def picture(
+    name: str, schedules: Sequence[TracedSchedule], sources: Sequence[str]
+) -> str:
     """Return schedules as the file of a viewer; those of one title are told apart by their sources.
 
     `sources`: where each comes from.
     Returns: the text of the file.
     """
-    count = Counter(each.title for each in shown)
+    count = Counter(schedule.title for schedule in schedules)
     named = [
-        replace(each, title=f"{each.title}, {source}")
-        if count[each.title] > 1
-        else each
-        for each, source in zip(shown, sources, strict=True)
+        replace(schedule, title=f"{schedule.title}, {source}")
+        if count[schedule.title] > 1
+        else schedule
+        for schedule, source in zip(schedules, sources, strict=True)
     ]
     return PICTURES[name](named)
 

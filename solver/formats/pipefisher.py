@@ -52,23 +52,23 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     try:
-        found = sorted(
+        pickles = sorted(
             path for path in folder.iterdir() if path.name.endswith(".pickle")
         )
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror}", source=str(folder)
         ) from None
-    hidden = [path.name for path in found if path.name.startswith(".")]
+    hidden = [path.name for path in pickles if path.name.startswith(".")]
     named = (
         path
-        for path in found
+        for path in pickles
         if not path.name.startswith(".") and not os.path.isdir(path)
     )
     files = [path for path in named if not _SCHEDULE.search(path.stem)]
     if not files:
-        left = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
-        text = f"expected a folder with timelines named *.pickle, there is none{left}"
+        hint = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
+        text = f"expected a folder with timelines named *.pickle, there is none{hint}"
         raise InputError(text, source=str(folder))
     if hidden:
         warnings.append(f"{folder}: hidden files are not read: {', '.join(hidden[:3])}")
@@ -77,10 +77,10 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
 
 def human_key(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names by value: 2 before 10."""
-    parts = re.split("([0-9]+)", name)
+    pieces = re.split("([0-9]+)", name)
     return [
-        (int(part), part) if place % 2 else (0, part)
-        for place, part in enumerate(parts)
+        (int(piece), piece) if index % 2 else (0, piece)
+        for index, piece in enumerate(pieces)
     ]
 
 
@@ -120,12 +120,14 @@ def refuse_missing_nodes(numbers: Sequence[int]) -> None:
     if count == 0:
         return
     there = set(numbers)
-    shown: list[object] = list(islice((node for node in nodes if node not in there), 5))
-    if count > len(shown):
-        shown.append(f"{count - len(shown)} more")
+    missing: list[object] = list(
+        islice((node for node in nodes if node not in there), 5)
+    )
+    if count > len(missing):
+        missing.append(f"{count - len(missing)} more")
     noun, verb = ("node", "is") if count == 1 else ("nodes", "are")
     raise InputError(
-        f"{noun} {in_words(shown)} of 0..{numbers[-1]} {verb} missing; "
+        f"{noun} {in_words(missing)} of 0..{numbers[-1]} {verb} missing; "
         "name the files one by one to go without"
     )
 
@@ -198,13 +200,13 @@ def convert_pipefisher(
 
 
 def _read_step(name: str, warnings: list[str]) -> Timeline:
-    timeline, found = last_step(load_timeline_pickle(read_pickle_file(name), name))
-    warnings += [f"{name}: {warning}" for warning in found]
+    timeline, notes = last_step(load_timeline_pickle(read_pickle_file(name), name))
+    warnings += [f"{name}: {warning}" for warning in notes]
     for label, pairs in timeline.items():
-        for place, (start, end) in enumerate(pairs):
+        for index, (start, end) in enumerate(pairs):
             if start is not None and end is not None and end < start:
                 text = f"expected an end at or after the start {start}, got {end}"
-                raise InputError(text, source=name, field=f"{label}[{place}]")
+                raise InputError(text, source=name, field=f"{label}[{index}]")
     return timeline
 
 
@@ -238,16 +240,16 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
     warnings = (
         [] if steps else ["start_end: missing or empty, taken as one profiled step"]
     )
-    known = {
+    kept = {
         label: pairs
         for label, pairs in timeline.items()
         if parse_label(label) is not None
     }
-    unknown = [label for label in timeline if label not in known]
+    unknown = [label for label in timeline if label not in kept]
     if unknown:
         warnings.append(f"unknown labels dropped: {_listed(unknown)}")
     uneven = [
-        label for label, pairs in known.items() if steps > 1 and len(pairs) % steps
+        label for label, pairs in kept.items() if steps > 1 and len(pairs) % steps
     ]
     if uneven:
         warnings.append(
@@ -255,15 +257,13 @@ def last_step(timeline: Timeline) -> tuple[Timeline, list[str]]:
             f"the last step is a guess: {_listed(uneven)}"
         )
     if steps > 1:
-        known = {
-            label: pairs[-(len(pairs) // steps) :] for label, pairs in known.items()
-        }
-    return known, warnings
+        kept = {label: pairs[-(len(pairs) // steps) :] for label, pairs in kept.items()}
+    return kept, warnings
 
 
-def _listed(labels: list[str], most: int = 3) -> str:
-    shown = ", ".join(re.sub(r"\s", " ", label[:60]) for label in labels[:most])
-    return shown + (f" and {len(labels) - most} more" if len(labels) > most else "")
+def _listed(labels: list[str], limit: int = 3) -> str:
+    text = ", ".join(re.sub(r"\s", " ", label[:60]) for label in labels[:limit])
+    return text + (f" and {len(labels) - limit} more" if len(labels) > limit else "")
 
 
 def _has_syncs(timeline: Timeline) -> bool:
@@ -286,9 +286,9 @@ def _node_warnings(
     """
     if numbers is None:
         return []
-    shown = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
-    text = f"nodes seem to be missing: there are {shown}"
-    if numbers[0] or len({right - left for left, right in pairwise(numbers)}) > 1:
+    listing = ", ".join(map(str, numbers[:12])) + (", ..." if len(numbers) > 12 else "")
+    text = f"nodes seem to be missing: there are {listing}"
+    if numbers[0] or len({second - first for first, second in pairwise(numbers)}) > 1:
         return [
             text + (f"; node {numbers[0]} is taken for node 0" if numbers[0] else "")
         ]
@@ -304,7 +304,9 @@ def _timeline_warnings(
     origin = min(_starts(timelines[0], CALLS[:1]))
     pairs = zip(names, timelines, strict=True)
     warnings = [
-        f"{name}: {text}" for name, each in pairs for text in _suspicions(each, origin)
+        f"{name}: {text}"
+        for name, timeline in pairs
+        for text in _suspicions(timeline, origin)
     ]
     for pipe, words in PIPES.items():
         for kind in ("forward", "backward"):
@@ -400,21 +402,21 @@ def _check(labels: Any) -> None:
         field = f"labels[{device}]"
         starts = 0
         for number, row in enumerate(_items(rows, field, "iterations")):
-            for place, label in enumerate(_items(row, f"{field}[{number}]", "labels")):
+            for index, label in enumerate(_items(row, f"{field}[{number}]", "labels")):
                 if not isinstance(label, str):
-                    where = f"{field}[{number}][{place}]"
                     raise InputError(
-                        f"expected a label, got {describe(label)}", field=where
+                        f"expected a label, got {describe(label)}",
+                        field=f"{field}[{number}][{index}]",
                     )
                 starts += label == START
         if not starts:
             raise InputError(f'expected an iteration with "{START}"', field=field)
 
 
-def _items(value: Any, field: str, what: str) -> list[Any]:
+def _items(value: Any, field: str, noun: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(
-            f"expected a list of {what}, got {describe(value)}", field=field
+            f"expected a list of {noun}, got {describe(value)}", field=field
         )
     return value
 

@@ -69,7 +69,7 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     _refuse_offloading(program, is_v=is_v)
     rows = with_communications(program.rows, program.ends, local=True)
     table = _Table(program.stage_to_rank, program.copies)
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "pp_algorithm": algorithm,
         "pp_size": len(rows),
         "vpp_size": chunks,
@@ -78,7 +78,7 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
         "table": [[node for step in row for node in table.nodes(step)] for row in rows],
     }
     offload = {"offload": True} if program.copies else {}
-    return json.dumps(found | _recomputation(program, settings) | offload) + "\n"
+    return json.dumps(document | _recomputation(program, settings) | offload) + "\n"
 
 
 def _recomputation(program: RuntimeProgram, settings: Settings) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class _Table:
     ) -> None:
         self.ranks, self.copies = stage_to_rank, copies
         self.offloaded = {
-            copy._replace(kind=FORWARD) for each in copies.values() for copy in each
+            copy._replace(kind=FORWARD) for group in copies.values() for copy in group
         }
         self.chunk = [
             stage_to_rank[:s].count(rank) for s, rank in enumerate(stage_to_rank)
@@ -150,7 +150,7 @@ class _Table:
         if step.kind == grammar.REDUCE_GRAD:
             return []
         copies = self.copies.get(step, ()) if isinstance(step, Action) else ()
-        return [self._node(each) for each in (*copies, step)]
+        return [self._node(action) for action in (*copies, step)]
 
     def _node(self, step: Action | Communication) -> dict[str, Any]:
         return {
@@ -167,16 +167,16 @@ class _Table:
 
     def _transfer(self, step: Communication) -> dict[str, int]:
         goes_up = step.kind in {grammar.SEND_F, grammar.RECV_B}
-        other = step.stage + (1 if goes_up else -1)
-        own, peer = self.ranks[step.stage], self.ranks[other]
+        neighbour = step.stage + (1 if goes_up else -1)
+        rank, peer = self.ranks[step.stage], self.ranks[neighbour]
         if step.kind in {grammar.SEND_F, grammar.SEND_B}:
             return {
-                "from_pp_rank": own,
+                "from_pp_rank": rank,
                 "to_pp_rank": peer,
-                "send_to_chunk": self.chunk[other],
+                "send_to_chunk": self.chunk[neighbour],
             }
         return {
             "from_pp_rank": peer,
-            "to_pp_rank": own,
-            "recv_from_chunk": self.chunk[other],
+            "to_pp_rank": rank,
+            "recv_from_chunk": self.chunk[neighbour],
         }

@@ -162,13 +162,13 @@ def read_program(
         raise InputError(
             f"the schedule breaks a rule: {data.get('reason')}", field="status"
         )
-    alone, members = (data, None) if replica is None else _of_replica(data, replica)
+    document, members = (data, None) if replica is None else _of_replica(data, replica)
     if instance is not None and replica is None and _ops_in(data) is not None:
         claimed = claimed_settings(instance, data)
         if claimed is not None:
             # The runtime runs backwards whole, which the schedule may have in halves.
-            alone = {**data, "orders": action_strings(claimed.orders).value}
-    rows, ends = _rows(alone)
+            document = {**data, "orders": action_strings(claimed.orders).value}
+    rows, ends = _rows(document)
     _refuse(broken for broken in broken_rules(rows) if broken.rule != "data-order")
     types = layer_types(data, instance)
     if instance is not None and ends is None:
@@ -182,9 +182,9 @@ def read_program(
     numbers = members or tuple(range(count))
     plan = None if instance is None else instance.plan
     layers = None if plan is None else plan.layers_per_stage
-    made = RuntimeProgram(name, rows, ends, instance, layers, microbatches=numbers)
-    copies = {} if instance is None else _copies(_ops_in(alone) or [], rows)
-    return replace(_with_memory_decisions(made, data, types), copies=copies)
+    program = RuntimeProgram(name, rows, ends, instance, layers, microbatches=numbers)
+    copies = {} if instance is None else _copies(_ops_in(document) or [], rows)
+    return replace(_with_memory_decisions(program, data, types), copies=copies)
 
 
 def _with_memory_decisions(
@@ -219,8 +219,11 @@ def _carried(data: dict[str, Any]) -> PipelineInstance | None:
 def _simulated_ends(
     rows: Rows, instance: PipelineInstance, data: dict[str, Any]
 ) -> Ends:
-    found = broken_rules(rows, shape_of(instance))
-    _refuse(broken for broken in found if broken.rule != "data-order")
+    _refuse(
+        broken
+        for broken in broken_rules(rows, shape_of(instance))
+        if broken.rule != "data-order"
+    )
     proposal, violations = simulated(rows, instance, data)
     _refuse(violations)
     document = ScheduleDocument.of(proposal.schedule).model_dump(mode="json")
@@ -281,13 +284,13 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
         if isinstance(entries, list)
         else []
     )
-    found = {str(row.get("name")): row for row in rows}
-    if heuristic not in found:
+    by_name = {str(row.get("name")): row for row in rows}
+    if heuristic not in by_name:
         text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(
-            heuristic, found
+            heuristic, by_name
         )
         raise InputError(text, field="--heuristic")
-    return {"instance": data.get("instance"), **found[heuristic]}
+    return {"instance": data.get("instance"), **by_name[heuristic]}
 
 
 def _ops_in(data: dict[str, Any]) -> list[Any] | None:
@@ -304,17 +307,18 @@ def _of_replica(
     placed = (
         op for op in ops if type(op.get("device")) is type(op.get("microbatch")) is int
     )
-    own = [op for op in placed if op.get("replica") == replica]
-    if not own:
+    entries = [op for op in placed if op.get("replica") == replica]
+    if not entries:
         raise InputError(f"the schedule has no replica {replica}", field="--replica")
-    first = min(op["device"] for op in own)
-    members = tuple(sorted({op["microbatch"] for op in own}))
-    index = {microbatch: place for place, microbatch in enumerate(members)}
-    alone = []
-    for op in own:
-        place = {"device": op["device"] - first, "microbatch": index[op["microbatch"]]}
-        alone.append({**op, "replica": None, **place})
-    return {"instance": data.get("instance"), "schedule": {"ops": alone}}, members
+    first = min(op["device"] for op in entries)
+    members = tuple(sorted({op["microbatch"] for op in entries}))
+    index = {microbatch: k for k, microbatch in enumerate(members)}
+    renumbered = []
+    for op in entries:
+        device, microbatch = op["device"] - first, index[op["microbatch"]]
+        fields = {"replica": None, "device": device, "microbatch": microbatch}
+        renumbered.append(op | fields)
+    return {"instance": data.get("instance"), "schedule": {"ops": renumbered}}, members
 
 
 def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
@@ -350,12 +354,14 @@ def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
         for action in actions_of(step)
     }
     twice = next(
-        (one for row in timed for one, two in pairwise(row) if one == two), None
+        (op for row in timed for op, following in pairwise(row) if op == following),
+        None,
     )
     if twice is not None:
         raise cannot_say(f"twice: {twice[2]} is there more than once")
     rows = tuple(
-        tuple(action for action, _ in groupby(each[2] for each in row)) for row in timed
+        tuple(action for action, _ in groupby(step for *_, step in row))
+        for row in timed
     )
     _refuse_pieces(rows)
     return rows, ends
@@ -396,27 +402,27 @@ def _copies(ops: list[Any], rows: Rows) -> dict[Action, tuple[Action, ...]]:
             events.setdefault(op["device"], []).append((moment, is_back, action))
         elif action is not None:
             steps.setdefault(op["device"], []).append((op["start"], op["end"], action))
-    found: dict[Action, tuple[Action, ...]] = {}
+    copies_before: dict[Action, tuple[Action, ...]] = {}
     for device, copies in events.items():
-        row, least = sorted(steps[device], key=_by_start), 0
+        row, earliest = sorted(steps[device], key=_by_start), 0
         for moment, is_back, copy in sorted(copies):
-            place = bisect_left(row, moment, key=itemgetter(0))
-            if is_back and place > least and row[place - 1][1] > moment:
-                place -= 1
-            least = max(least, place)
-            before = row[place][2]
+            position = bisect_left(row, moment, key=itemgetter(0))
+            if is_back and position > earliest and row[position - 1][1] > moment:
+                position -= 1
+            earliest = max(earliest, position)
+            before = row[position][2]
             if before not in actions:  # an order with whole backwards
                 before = before._replace(kind=grammar.BACKWARD)
-            found[before] = (*found.get(before, ()), copy)
-    return found
+            copies_before[before] = (*copies_before.get(before, ()), copy)
+    return copies_before
 
 
-def _step(op: Any, where: str) -> ComputeStep | None:
+def _step(op: Any, field: str) -> ComputeStep | None:
     """Return the action of an op, the pair of a fused block, None for what is no compute op."""
     kind = op.get("kind") if isinstance(op, dict) else None
     if not isinstance(kind, str) or "+" not in kind:
-        return _action(op, where)
-    _action(op, where, (kind,))
+        return _action(op, field)
+    _action(op, field, (kind,))
     pair = grammar.pair_of(str(op.get("id")))
     if pair is None:
         text = f"a block of a forward and a whole backward; {describe(op.get('id'))} is another one"
@@ -425,28 +431,28 @@ def _step(op: Any, where: str) -> ComputeStep | None:
 
 
 def _action(
-    op: Any, where: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS
+    op: Any, field: str, kinds: tuple[str, ...] = grammar.COMPUTE_KINDS
 ) -> Action | None:
     """Return the action of an op, None for transfers, collectives and optimizer steps."""
     if not isinstance(op, dict):
-        raise InputError(f"expected an object, got {describe(op)}", field=where)
+        raise InputError(f"expected an object, got {describe(op)}", field=field)
     if op.get("kind") not in kinds or op.get("microbatch") is None:
         return None
     if op.get("replica") is not None:
         raise InputError(
             f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
             "--replica R exports one of them",
-            field=where,
+            field=field,
         )
     for name in ("stage", "device", "microbatch", "start", "end"):
         value, is_time = op.get(name), name in {"start", "end"}
         if is_time and isinstance(value, bool | str | list | dict | None):
             raise InputError(
-                f"expected a number, got {describe(value)}", field=f"{where}.{name}"
+                f"expected a number, got {describe(value)}", field=f"{field}.{name}"
             )
         if not is_time and (type(value) is not int or value < 0):
             text = f"expected a number >= 0, got {describe(value)}"
-            raise InputError(text, field=f"{where}.{name}")
+            raise InputError(text, field=f"{field}.{name}")
     return Action(op["stage"], op["kind"], op["microbatch"])
 
 
@@ -467,24 +473,24 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
 
     Refuses an order that is another one than that of the schedule.
     """
-    found: dict[Action, float] = {}
-    both = (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
+    completed: dict[Action, float] = {}
+    kinds = (grammar.BACKWARD_INPUT, grammar.BACKWARD_WEIGHT)
     for rank, row in enumerate(rows):
         halves: list[Action] = []
         for action in (action for step in row for action in actions_of(step)):
-            parts = [action]
+            pieces = [action]
             if action not in ends and action.kind == grammar.BACKWARD:
-                parts = [action._replace(kind=kind) for kind in both]
-            halves += parts
-            found[action] = ends.get(parts[-1], 0.0)
+                pieces = [action._replace(kind=kind) for kind in kinds]
+            halves += pieces
+            completed[action] = ends.get(pieces[-1], 0.0)
         if rank >= len(timed) or sorted(halves) != sorted(
             action for step in timed[rank] for action in actions_of(step)
         ):
             raise InputError(
                 "expected the ops of the schedule", field=f"orders[{rank}]"
             )
-        for one, two in pairwise(halves):
-            if ends[two] < ends[one]:
-                text = f"the schedule ends {two} before {one}, the order says otherwise"
+        for before, after in pairwise(halves):
+            if ends[after] < ends[before]:
+                text = f"the schedule ends {after} before {before}, the order says otherwise"
                 raise InputError(text, field=f"orders[{rank}]")
-    return found
+    return completed

@@ -87,24 +87,24 @@ def _refuse_missing_stage(table: dict[str, Any], rows: dict[str, Any]) -> None:
 
 
 def _compute_rows(table: dict[str, Any]) -> dict[str, Any]:
-    chosen = np.isin(table["optype"].astype(str), list(OPTYPES))
-    if not chosen.any():
+    selected = np.isin(table["optype"].astype(str), list(OPTYPES))
+    if not selected.any():
         raise InputError(
             f"expected rows of {' and '.join(OPTYPES)}, there is none", field="optype"
         )
-    rows = {name: column[chosen] for name, column in table.items()}
-    numbers = np.flatnonzero(chosen)
+    rows = {name: column[selected] for name, column in table.items()}
+    numbers = np.flatnonzero(selected)
     return rows | {name: _whole(rows[name], numbers, name) for name in WHOLE}
 
 
 def _whole(column: Any, numbers: IntArray, name: str) -> IntArray:
     values = _finite(column, numbers, name)
-    whole: IntArray = values.astype(np.int64)
-    wrong = np.flatnonzero((whole != values) | ((whole < 0) & (name != "step")))
+    integers: IntArray = values.astype(np.int64)
+    wrong = np.flatnonzero((integers != values) | ((integers < 0) & (name != "step")))
     if len(wrong):
         text = f"expected a whole number from 0, got {values[wrong[0]]}"
         raise InputError(text, field=f"row {numbers[wrong[0]]}.{name}")
-    return whole
+    return integers
 
 
 def _finite(column: Any, numbers: IntArray, name: str) -> Any:

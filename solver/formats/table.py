@@ -113,8 +113,8 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
     reader = csv.reader(io.StringIO(text), strict=True)
     names: list[str] | None = None
     try:
-        for given in reader:
-            cells = [cell.strip() for cell in given]
+        for row in reader:
+            cells = [cell.strip() for cell in row]
             if not any(cells):
                 continue
             if names is None:
@@ -149,24 +149,24 @@ def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
 
 
 def _unit(row: Mapping[str, Any]) -> str:
-    found = {match[2] for name in row if (match := TIME.fullmatch(name))}
-    if len(found) != 1:
-        other = (
+    units = {match[2] for name in row if (match := TIME.fullmatch(name))}
+    if len(units) != 1:
+        description = (
             describe_document(dict.fromkeys(row.keys() - {"kind"})) or "there is none"
         )
-        got = f"got {', '.join(sorted(found))}" if found else other
+        got = f"got {', '.join(sorted(units))}" if units else description
         raise InputError(
             f"expected start and end in one unit, such as start_us and end_us; {got}"
         )
-    return found.pop()
+    return units.pop()
 
 
 def _values(row: Row, unit: str, line: str) -> dict[str, int]:
     times = {f"{name}_{unit}": name for name in ("start", "end")}
-    known = {*WHOLE, "kind", *times}
+    columns = {*WHOLE, "kind", *times}
     for name in row:
-        if name not in known:
-            hint = did_you_mean(name[:40], known)
+        if name not in columns:
+            hint = did_you_mean(name[:40], columns)
             raise InputError(f"unknown column{hint}", field=f"{line}.{name[:40]}")
     for name in (*REQUIRED, *times):
         if row.get(name) is None:
@@ -216,9 +216,9 @@ def _time(name: str, value: Any, nanoseconds: int) -> int:
 
 def _fill_chunks(columns: dict[str, Any]) -> None:
     """Fill in chunks that the table leaves out: the rank of a stage among those of its device."""
-    both = np.stack([columns["device"], columns["stage"]])
-    pairs, place = np.unique(both, axis=1, return_inverse=True)
+    keys = np.stack([columns["device"], columns["stage"]])
+    pairs, index = np.unique(keys, axis=1, return_inverse=True)
     rank = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
     columns["chunk"] = np.where(
-        columns["chunk"] == FREE, rank[place.ravel()], columns["chunk"]
+        columns["chunk"] == FREE, rank[index.ravel()], columns["chunk"]
     )

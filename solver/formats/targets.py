@@ -60,13 +60,13 @@ class Target:
 
         `form`: one of its formats; its first one by default.
         """
-        known = [each for each in self.formats if form in {None, each}]
-        if form is not None and not known:
+        formats = [name for name in self.formats if form in {None, name}]
+        if form is not None and not formats:
             hint = did_you_mean(form, self.formats) if self.formats else ""
             raise InputError(
                 f'{self.name} has no format "{form}"{hint}', field="--format"
             )
-        if fsdp and self.name != "json" and known[:1] != ["compute_comms"]:
+        if fsdp and self.name != "json" and formats[:1] != ["compute_comms"]:
             raise InputError(
                 "expected --to torch --format compute_comms", field="--fsdp"
             )
@@ -75,7 +75,7 @@ class Target:
         if recomputed is not None and not self.recomputes:
             able = " or ".join(target.name for target in TARGETS if target.recomputes)
             raise InputError(f"expected --to {able}", field=RECOMPUTE)
-        return Settings(known[0] if known else FORMATS[0], fsdp, model, recomputed)
+        return Settings(formats[0] if formats else FORMATS[0], fsdp, model, recomputed)
 
     def unsaid(self, program: RuntimeProgram) -> Iterator[str]:
         """Yield what the reader of a file of this runtime has to set by hand, or to tell."""
@@ -85,15 +85,17 @@ class Target:
             decisions["layers_per_stage"] = f"layers per stage {counts}"
         elif "layers_per_stage" in self.says:
             yield f"{self.name}: the layers of each stage are not known; --layers says them"
-        left = [words for field, words in decisions.items() if field not in self.says]
-        if left:
-            yield f"{self.name}: not in the file, set by hand: {'; '.join(left)}"
+        missing = [
+            words for field, words in decisions.items() if field not in self.says
+        ]
+        if missing:
+            yield f"{self.name}: not in the file, set by hand: {'; '.join(missing)}"
 
 
 def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
     """Write our own form: a program with and without communications, placement, split, data."""
     comms = with_communications(program.rows, program.ends, shards=settings.shards)
-    found = {
+    document = {
         "schema": 1,
         "kind": "pipeline-program",
         "name": program.name,
@@ -109,7 +111,7 @@ def _neutral_json(program: RuntimeProgram, settings: Settings) -> str:
         "compute_only": [[str(step) for step in row] for row in program.rows],
         "compute_comms": [[str(step) for step in row] for row in comms],
     }
-    return json.dumps(found) + "\n"
+    return json.dumps(document) + "\n"
 
 
 def _single(write: Callable[[RuntimeProgram, Settings], str]) -> Writer:
@@ -145,8 +147,8 @@ def chosen(name: str) -> Target:
 
     Raises `InputError` where there is none of this name.
     """
-    known = {target.name: target for target in TARGETS}
-    if name not in known:
-        hint = did_you_mean(name, [*known, *PICTURES])
+    targets = {target.name: target for target in TARGETS}
+    if name not in targets:
+        hint = did_you_mean(name, [*targets, *PICTURES])
         raise InputError(f'unknown runtime "{name}"' + hint, field="--to")
-    return known[name]
+    return targets[name]

@@ -193,13 +193,13 @@ def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
 
 
 def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeStep]]:
-    found = [
+    computing = [
         [step for step in row if not isinstance(step, Communication)] for row in rows
     ]
     return (
-        found
+        computing
         if order is None
-        else [[step.renumbered(order) for step in row] for row in found]
+        else [[step.renumbered(order) for step in row] for row in computing]
     )
 
 
@@ -218,15 +218,17 @@ def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
         if not isinstance(order, list):
             raise InputError(f"expected a list of micro-batches, got {describe(order)}")
         seen: set[int] = set()
-        for each in order:
-            if type(each) is not int or not 0 <= each < count:
-                got = each if type(each) is int else describe(each)
+        for microbatch in order:
+            if type(microbatch) is not int or not 0 <= microbatch < count:
+                got = microbatch if type(microbatch) is int else describe(microbatch)
                 raise InputError(
                     f"expected micro-batches from 0 to {count - 1}, got {got}"
                 )
-            if each in seen:
-                raise InputError(f"expected every micro-batch once, got {each} twice")
-            seen.add(each)
+            if microbatch in seen:
+                raise InputError(
+                    f"expected every micro-batch once, got {microbatch} twice"
+                )
+            seen.add(microbatch)
         if not order or (instance.replicas is None and len(order) < count):
             raise InputError(f"expected {count} micro-batches, got {len(order)}")
         return tuple(order)

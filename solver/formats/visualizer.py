@@ -65,18 +65,18 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     config = VisualizerConfig.parse(data, source)
     warnings, times = [], {}
     for kind in ("forward", "backward"):
-        given: tuple[Decimal, ...] = getattr(config, f"{kind}_times")
-        lacking = config.num_stages - len(given)
-        times[kind] = (given + given[-1:] * lacking)[: config.num_stages]
-        where, count = f"{source}: {kind}_times", len(given)
+        values: tuple[Decimal, ...] = getattr(config, f"{kind}_times")
+        lacking = config.num_stages - len(values)
+        times[kind] = (values + values[-1:] * lacking)[: config.num_stages]
+        field, count = f"{source}: {kind}_times", len(values)
         if lacking > 0:
             text = f"{count} of {config.num_stages} stages given"
             warnings.append(
-                f"{where}: {text}, the others take the last value, {given[-1]}"
+                f"{field}: {text}, the others take the last value, {values[-1]}"
             )
         elif lacking < 0:
             text = f"{count} entries for {config.num_stages} stages"
-            warnings.append(f"{where}: {text}, the last {-lacking} cut")
+            warnings.append(f"{field}: {text}, the last {-lacking} cut")
     instance = PipelineInstance.parse(
         {
             "name": "visualizer" if str(path) == STANDARD_STREAM else Path(path).stem,
@@ -98,9 +98,11 @@ def _parse_yaml(text: str) -> Any:
             "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON"
         ) from None
     # Both lists of 4,096 stages with 40 characters a time have a third of that.
-    most = 1_000_000
-    if len(text) > most:
-        raise InputError(f"expected at most {most} characters of YAML, got {len(text)}")
+    limit = 1_000_000
+    if len(text) > limit:
+        raise InputError(
+            f"expected at most {limit} characters of YAML, got {len(text)}"
+        )
     loader: Any = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
         _refuse_depth(yaml.parse(text, Loader=loader))
@@ -123,10 +125,10 @@ def _refuse_depth(events: Iterable[Any]) -> None:
 
 def _yaml_problem(error: Any) -> str:
     mark = getattr(error, "problem_mark", None)
-    place = (
+    position = (
         f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     )
-    return place + str(getattr(error, "problem", None) or error).replace("\n", " ")
+    return position + str(getattr(error, "problem", None) or error).replace("\n", " ")
 
 
 def _loader(safe_loader: Any) -> Any:

@@ -37,22 +37,23 @@ def number_calls(events: RankEvents) -> None:
 
 
 def _outermost(calls: Iterator[OpRange]) -> list[OpRange]:
-    found: list[OpRange] = []
-    for one in sorted(calls):
-        if not found or one.start >= found[-1].end:
-            found.append(one)
-        elif one.kind == found[-1].kind:
-            found[-1] = replace(found[-1], end=max(found[-1].end, one.end))
+    merged: list[OpRange] = []
+    for call in sorted(calls):
+        if not merged or call.start >= merged[-1].end:
+            merged.append(call)
+        elif call.kind == merged[-1].kind:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, call.end))
         else:
-            text = f"starts before {found[-1].name} ends; expected one call at a time, or {HINT}"
-            raise InputError(text, field=one.name[:60])
-    return found
+            text = f"starts before {merged[-1].name} ends; expected one call at a time, or {HINT}"
+            raise InputError(text, field=call.name[:60])
+    return merged
 
 
 def _numbered(calls: list[OpRange]) -> list[OpRange]:
     numbers = {"F": count(), "B": count()}
     return [
-        replace(one, name=f"PP:0{one.kind}{next(numbers[one.kind])}") for one in calls
+        replace(call, name=f"PP:0{call.kind}{next(numbers[call.kind])}")
+        for call in calls
     ]
 
 
@@ -75,24 +76,25 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
     Returns: its orders are those of the files.
     """
     rows = list(calls.values())
-    each = rows[0].count("F")
+    forwards = rows[0].count("F")
     for source, row in calls.items():
-        if row.count("F") != each or row.count("B") != each:
+        if row.count("F") != forwards or row.count("B") != forwards:
             raise InputError(
                 f"{row.count('F')} calls of forward_step and {row.count('B')} of backward_step, "
-                f"expected {each} of each; is the recording cut off, or of another run?",
+                f"expected {forwards} of each; is the recording cut off, or of another run?",
                 source=source,
             )
     alike = sorted(dict.fromkeys(rows), key=_lead, reverse=True)
-    places = [alike.index(row) for row in rows]
-    if len(set(Counter(places).values())) > 1:
+    positions = [alike.index(row) for row in rows]
+    if len(set(Counter(positions).values())) > 1:
         # Where micro-batches are few, several stages of a pipeline run all forwards first.
-        places = list(range(len(rows)))
-    found = _fits(rows, places) if size in {None, max(places) + 1} else []
-    if len(found) != 1:
+        positions = list(range(len(rows)))
+    fitting = _fits(rows, positions) if size in {None, max(positions) + 1} else []
+    if len(fitting) != 1:
         leads = ", ".join(str(_lead(row)) for row in rows)
         several = (
-            "; ".join(one.name for one in found) or "neither 1F1B nor interleaved 1F1B"
+            "; ".join(schedule.name for schedule in fitting)
+            or "neither 1F1B nor interleaved 1F1B"
         )
         raise InputError(
             f"its calls fit {several} ({leads} forwards before the first backward, by "
@@ -100,30 +102,32 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
             f"ProfilerStep# around steps, or {HINT}",
             source=next(iter(calls)),
         )
-    return found[0]
+    return fitting[0]
 
 
 def _lead(row: str) -> int:
     return row.index("B") if "B" in row else 0
 
 
-def _fits(rows: Sequence[str], places: Sequence[int]) -> list[CalledSchedule]:
+def _fits(rows: Sequence[str], positions: Sequence[int]) -> list[CalledSchedule]:
     """Return the schedules that fit: with groups as large as the pipeline, else with any."""
-    ranks, forwards = max(places) + 1, rows[0].count("F")
-    found: list[CalledSchedule] = []
+    ranks, forwards = max(positions) + 1, rows[0].count("F")
+    fitting: list[CalledSchedule] = []
     for is_default, name, orders in _schedules(ranks, forwards, min(map(_lead, rows))):
         letters = [
             "".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders
         ]
-        if [letters[place] for place in places] == list(rows):
-            found.append(CalledSchedule([orders[place] for place in places], name))
+        if [letters[position] for position in positions] == list(rows):
+            fitting.append(
+                CalledSchedule([orders[position] for position in positions], name)
+            )
             if is_default:
-                return found[-1:]
-    return found
+                return fitting[-1:]
+    return fitting
 
 
 def _schedules(
-    ranks: int, forwards: int, least: int
+    ranks: int, forwards: int, lead: int
 ) -> Iterator[tuple[bool, str, list[Order]]]:
     """Yield what may be: whether it is Megatron's default, its name, its orders.
 
@@ -133,9 +137,9 @@ def _schedules(
     text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
     yield True, text, one_forward_one_backward(ranks, forwards)
     for chunks in range(2, forwards + 1 if ranks > 1 else 2):
-        microbatches, rest = divmod(forwards, chunks)
-        group, odd = divmod(least - 1, chunks - 1)
-        if not rest and not odd and ranks <= group <= microbatches:
+        microbatches, remainder = divmod(forwards, chunks)
+        group, odd = divmod(lead - 1, chunks - 1)
+        if not remainder and not odd and ranks <= group <= microbatches:
             text = f"interleaved 1F1B of {ranks} ranks with {chunks} chunks each, {microbatches} "
             text += f"micro-batches in groups of {group}"
             yield (

@@ -265,10 +265,10 @@ def read_rank(path: str | Path) -> RankEvents:
     ``PP:<stage><F|B|I|W><micro-batch>`` nor calls of Megatron-LM, or a time in it is none; names
     the file and the event.
     """
-    found = RankEvents(source_name(path))
-    with errors_in(found.source):
-        header = read_events(path, lambda event: _take(found, event))
-        if not found.ranges and not found.calls:
+    events = RankEvents(source_name(path))
+    with errors_in(events.source):
+        header = read_events(path, lambda event: _take(events, event))
+        if not events.ranges and not events.calls:
             raise InputError(
                 'expected ranges "PP:<stage><F|B|I|W><micro-batch>", or forward_step and '
                 "backward_step of Megatron-LM, there is none. In torch, "
@@ -277,16 +277,16 @@ def read_rank(path: str | Path) -> RankEvents:
             )
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
-        found.rank = _whole(info.get("rank"), "distributedInfo.rank")
-        found.world = _whole(info.get("world_size"), "distributedInfo.world_size")
+        events.rank = _whole(info.get("rank"), "distributedInfo.rank")
+        events.world = _whole(info.get("world_size"), "distributedInfo.world_size")
         groups = info.get("pg_config")
         for group in groups if isinstance(groups, list) else ():
             if isinstance(group, dict) and group.get("pg_desc") == PIPELINE_GROUP:
-                found.pipeline = _whole(
+                events.pipeline = _whole(
                     group.get("pg_size"), "distributedInfo.pg_config.pg_size"
                 )
-        found.base = _whole(header.get("baseTimeNanoseconds"), "baseTimeNanoseconds")
-    return found
+        events.base = _whole(header.get("baseTimeNanoseconds"), "baseTimeNanoseconds")
+    return events
 
 
 def _whole(value: Any, name: str) -> int | None:
@@ -299,52 +299,53 @@ def _whole(value: Any, name: str) -> int | None:
     return value
 
 
-def _take(found: RankEvents, event: dict[str, Any]) -> None:
+def _take(events: RankEvents, event: dict[str, Any]) -> None:
     if event.get("ph") != "X":
         return
     kind, name = event.get("cat"), event.get("name")
     if not isinstance(kind, str) or not isinstance(name, str):
         return
     if kind in KERNELS:
-        _take_kernel(found, event, name)
+        _take_kernel(events, event, name)
     elif kind in LAUNCHES:
         number = number_in(event.get("args"), "correlation")
         if number is not None:
-            found.launches[number] = moments_of(event, name)[0]
+            events.launches[number] = moments_of(event, name)[0]
     elif kind in ANNOTATIONS and name.startswith(("PP:", "ProfilerStep#")):
-        _take_annotation(found, event, name, is_gpu=kind.startswith("gpu"))
+        _take_annotation(events, event, name, is_gpu=kind.startswith("gpu"))
     elif name.endswith("ward_step") and (call := CALL.fullmatch(name)):
-        way = "F" if call[1] == "forward" else "B"
-        where = _thread(event), kind.startswith("gpu")
-        found.calls.append(OpRange(*moments_of(event, name), name, 0, way, 0, *where))
+        letter = "F" if call[1] == "forward" else "B"
+        moments, thread = moments_of(event, name), _thread(event)
+        is_gpu = kind.startswith("gpu")
+        events.calls.append(OpRange(*moments, name, 0, letter, 0, thread, is_gpu))
     elif kind == "cpu_op" and not COMMUNICATION.search(name):
-        found.work.add(*moments_of(event, name))
+        events.work.add(*moments_of(event, name))
 
 
-def _take_kernel(found: RankEvents, event: dict[str, Any], name: str) -> None:
+def _take_kernel(events: RankEvents, event: dict[str, Any], name: str) -> None:
     moments = moments_of(event, name)
     if COMMUNICATION.search(name):
-        found.waiting.add(_thread(event))
+        events.waiting.add(_thread(event))
         return
-    found.busy.add(_thread(event))
+    events.busy.add(_thread(event))
     number = number_in(event.get("args"), "correlation")
-    found.kernels.add(*moments)
-    found.correlation.append(-1 if number is None else number)
+    events.kernels.add(*moments)
+    events.correlation.append(-1 if number is None else number)
 
 
 def _take_annotation(
-    found: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool
+    events: RankEvents, event: dict[str, Any], name: str, *, is_gpu: bool
 ) -> None:
     if step := STEP.fullmatch(name):
-        found.steps.append((*moments_of(event, name), int(step[1]), is_gpu))
+        events.steps.append((*moments_of(event, name), int(step[1]), is_gpu))
     elif sent := TRANSFER.fullmatch(name):
         goes_up = sent[2] in {"SEND_F", "RECV_B"}
-        found.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
+        events.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
     elif match := RANGE.fullmatch(name):
         start, end = moments_of(event, name)
         stage, microbatch = int(match[1]), int(match[3])
         thread = _thread(event)
-        found.ranges.append(
+        events.ranges.append(
             OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu)
         )
     elif OVERLAPPED.fullmatch(name):
@@ -385,6 +386,6 @@ def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
 def _time(value: Any, field: str) -> int:
     is_number = type(value) is int or (type(value) is float and math.isfinite(value))
     if not is_number or abs(value) > 2**62 // 1000:  # nanoseconds in int64
-        found = "nothing" if value is None else describe(value)
-        raise InputError(f"expected microseconds, got {found}", field=field)
+        got = "nothing" if value is None else describe(value)
+        raise InputError(f"expected microseconds, got {got}", field=field)
     return value * 1000 if type(value) is int else round(value * 1000)

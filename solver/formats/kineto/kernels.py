@@ -66,8 +66,8 @@ class ProfiledStep:
     @property
     def span(self) -> int:
         """Nanoseconds from the first start to the last end."""
-        return max(one.end for one in self.kernels) - min(
-            one.start for one in self.kernels
+        return max(kernel.end for kernel in self.kernels) - min(
+            kernel.start for kernel in self.kernels
         )
 
 
@@ -94,8 +94,8 @@ class _Profile:
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         if kind in KERNELS:
-            given = {"stream": event.get("tid"), **args}
-            self.kernels.append((name, *moments_of(event, name), given))
+            described = {"stream": event.get("tid"), **args}
+            self.kernels.append((name, *moments_of(event, name), described))
         elif (
             kind in LAUNCHES and (number := number_in(args, "correlation")) is not None
         ):
@@ -107,16 +107,18 @@ class _Profile:
 
     def split(self) -> Iterator[ProfiledStep]:
         """Yield the steps that have kernels."""
-        kernels = sorted(map(self._kernel, self.kernels), key=lambda one: one.turn)
-        syncs = [sync for each in self.syncs for sync in self._sync(*each)]
+        kernels = sorted(
+            map(self._kernel, self.kernels), key=lambda kernel: kernel.turn
+        )
+        syncs = [sync for record in self.syncs for sync in self._sync(*record)]
         steps: list[tuple[int, int, int | None]] = [*self.steps] or [
             (-(2**62), 2**62, None)
         ]
         for begin, end, number in steps:
-            own = [one for one in kernels if begin <= one.launched < end]
-            if own:
-                waits = [one for one in syncs if begin <= one.waited < end]
-                yield ProfiledStep(self.source, number, own, waits)
+            launched = [kernel for kernel in kernels if begin <= kernel.launched < end]
+            if launched:
+                waits = [sync for sync in syncs if begin <= sync.waited < end]
+                yield ProfiledStep(self.source, number, launched, waits)
 
     def _kernel(self, event: _Event) -> RecordedKernel:
         name, start, end, args = event
@@ -156,7 +158,7 @@ def read_steps(paths: list[Path]) -> list[ProfiledStep]:
     Raises `InputError`: a file is no profile or has no kernels, or the files are of
         several ranks.
     """
-    found, ranks = [], set()
+    profiled, ranks = [], set()
     for path in paths:
         profile = _Profile(source_name(path))
         with errors_in(profile.source):
@@ -175,11 +177,11 @@ def read_steps(paths: list[Path]) -> list[ProfiledStep]:
                 raise InputError(
                     "expected kernels of a GPU inside the profiled steps, there is none"
                 )
-        found += steps
-    numbers = [one.number for one in found]
+        profiled += steps
+    numbers = [step.number for step in profiled]
     if len(set(numbers)) < len(numbers):
         raise InputError(
             "expected each step once, in one file; a file is given twice, or none marks its steps",
-            source=found[0].source,
+            source=profiled[0].source,
         )
-    return found
+    return profiled

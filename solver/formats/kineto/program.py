@@ -53,40 +53,40 @@ def convert_kineto_overlap(
     Raises `InputError`: a file is no profile, the files are of several ranks, or the
         step is not there or has no collectives.
     """
-    chosen, notes = _chosen(read_steps(paths), step)
-    with errors_in(chosen.source):
-        program = _Program(chosen, prefetch)
-        name = Path(chosen.source).name.partition(".")[0] or "step"
-        suffix = "" if chosen.number is None else f"-step{chosen.number}"
+    recorded, notes = _chosen(read_steps(paths), step)
+    with errors_in(recorded.source):
+        program = _Program(recorded, prefetch)
+        name = Path(recorded.source).name.partition(".")[0] or "step"
+        suffix = "" if recorded.number is None else f"-step{recorded.number}"
         instance = OverlapInstance.parse(
             {"name": name + suffix, "nodes": list(program.nodes())}
         )
-    found = cast("OverlapEntry", simulate(instance, "original"))
-    found = found.model_copy(update={"name": "recorded"})
-    return instance, found, [*notes, *program.notes(), _verdict(chosen, found)]
+    entry = cast("OverlapEntry", simulate(instance, "original"))
+    entry = entry.model_copy(update={"name": "recorded"})
+    return instance, entry, [*notes, *program.notes(), _verdict(recorded, entry)]
 
 
 def _chosen(
-    steps: Sequence[ProfiledStep], wanted: int | None
+    steps: Sequence[ProfiledStep], number: int | None
 ) -> tuple[ProfiledStep, list[str]]:
-    numbers = ", ".join(str(one.number) for one in steps[:20] if one.number is not None)
-    if wanted is None:
-        span = median_low(one.span for one in steps)
-        found = next(one for one in steps if one.span == span)
-        note = (
-            f"step {found.number} of {numbers}, of median length; --step takes another"
-        )
-        return found, [note] if len(steps) > 1 else []
-    for one in steps:
-        if one.number == wanted:
-            return one, []
+    numbers = ", ".join(
+        str(step.number) for step in steps[:20] if step.number is not None
+    )
+    if number is None:
+        span = median_low(step.span for step in steps)
+        typical = next(step for step in steps if step.span == span)
+        note = f"step {typical.number} of {numbers}, of median length; --step takes another"
+        return typical, [note] if len(steps) > 1 else []
+    for step in steps:
+        if step.number == number:
+            return step, []
     there = (
         f"one of the profiled steps: {numbers}"
         if numbers
         else "none: the profile marks none"
     )
     raise InputError(
-        f"expected {there}; got {wanted}", source=steps[0].source, field="--step"
+        f"expected {there}; got {number}", source=steps[0].source, field="--step"
     )
 
 
@@ -132,11 +132,11 @@ class _Program:
             key=lambda k: (self.kernels[k].start, k),
         )
         if not self.collectives:
-            where = "" if step.number is None else f" in step {step.number}"
-            raise InputError(f"expected NCCL kernels{where}, there is none")
+            suffix = "" if step.number is None else f" in step {step.number}"
+            raise InputError(f"expected NCCL kernels{suffix}, there is none")
         types = sorted({self.type_of(k) for k in self.collectives})
-        for each in sorted(self.prefetch - set(types)):
-            text = f'expected types of this step: {", ".join(types[:20])}; got "{each[:60]}"'
+        for unknown in sorted(self.prefetch - set(types)):
+            text = f'expected types of this step: {", ".join(types[:20])}; got "{unknown[:60]}"'
             raise InputError(text, field="--prefetch")
         compute = [k for k in numbers if not self.kernels[k].is_collective]
         self.line, self.start, self.end = self._in_line(compute)
@@ -144,7 +144,7 @@ class _Program:
         for k in self.collectives:
             self.queues[self.kernels[k].stream].append(k)
         self.deps, self.recorded = _dependencies(self.kernels, step.syncs)
-        self.waited_on = {one.stream for one in step.syncs if one.waiter is not None}
+        self.waited_on = {sync.stream for sync in step.syncs if sync.waiter is not None}
         self.group = self._groups()
         # the number of compute kernels that had ended when each collective began
         self.slot = {
@@ -167,14 +167,16 @@ class _Program:
             starts, ends = [row[0] for row in rows], [row[1] for row in rows]
             free = -(2**62)
             for k in sorted(compute, key=lambda k: (self.kernels[k].start, k)):
-                one = self.kernels[k]
-                if (one.stream == self.streams[0]) != is_main:
+                kernel = self.kernels[k]
+                if (kernel.stream == self.streams[0]) != is_main:
                     continue
-                at = bisect_right(starts, one.start)
-                until = starts[at] if at < len(starts) else 2**62
-                begin = min(max(one.start, free, *ends[max(at - 1, 0) : at]), until)
-                free = max(begin, min(one.end, until))
-                self.counts["hidden"] += one.end - one.start - (free - begin)
+                index = bisect_right(starts, kernel.start)
+                until = starts[index] if index < len(starts) else 2**62
+                begin = min(
+                    max(kernel.start, free, *ends[max(index - 1, 0) : index]), until
+                )
+                free = max(begin, min(kernel.end, until))
+                self.counts["hidden"] += kernel.end - kernel.start - (free - begin)
                 rows.append((begin, free, k))
         rows.sort(key=lambda row: (row[0], row[1], self.kernels[row[2]].start))
         return (
@@ -186,14 +188,14 @@ class _Program:
     def _groups(self) -> dict[int, str]:
         """Return the group of each collective: its stream, by the process groups that use it."""
         named = {}
-        for stream, own in self.queues.items():
-            about = [self.kernels[k].described for k in own]
-            given = [
-                one.get("Process Group Name") or one.get("Process Group Ranks")
-                for one in about
+        for stream, collectives in self.queues.items():
+            described = [self.kernels[k].described for k in collectives]
+            groups = [
+                fields.get("Process Group Name") or fields.get("Process Group Ranks")
+                for fields in described
             ]
             named[stream] = "+".join(
-                dict.fromkeys(str(one or f"stream {stream}")[:60] for one in given)
+                dict.fromkeys(str(group or f"stream {stream}")[:60] for group in groups)
             )
         count = Counter(named.values())
         for stream, name in named.items():
@@ -213,15 +215,17 @@ class _Program:
             self.counts["still ran"] += any(
                 dep < k for dep in self.line[self.slot[k] :][:1]
             )
-            ended = (self.line[place] for place in range(self.slot[k] - 1, -1, -1))
+            ended = (
+                self.line[position] for position in range(self.slot[k] - 1, -1, -1)
+            )
             yield from islice((dep for dep in ended if dep < k), 1)
-            for own in self.queues.values():
-                at = bisect_right(
-                    own, self.kernels[k].start, key=lambda dep: self.kernels[dep].end
+            for queue in self.queues.values():
+                index = bisect_right(
+                    queue, self.kernels[k].start, key=lambda dep: self.kernels[dep].end
                 )
                 yield from (
                     dep
-                    for dep in own[max(at - 1, 0) : at]
+                    for dep in queue[max(index - 1, 0) : index]
                     if self._comes_before(dep, k)
                 )
 
@@ -231,28 +235,28 @@ class _Program:
 
     def _waits(self) -> dict[int, list[int]]:
         """Return the collectives that are waited for before each place of the line."""
-        found: dict[int, list[int]] = defaultdict(list)
+        waits: dict[int, list[int]] = defaultdict(list)
         waiting = set(self.collectives)
-        for place, kernel in enumerate(self.line):
+        for position, kernel in enumerate(self.line):
             open_deps = list(self.deps[kernel])
             while open_deps:
                 k = open_deps.pop()
                 # Whoever waits for a collective waits for all that came before it.
-                if k in waiting and self.slot[k] <= place:
+                if k in waiting and self.slot[k] <= position:
                     waiting.remove(k)
-                    found[place].append(k)
+                    waits[position].append(k)
                     self.counts["waited by event"] += 1
                     open_deps += self.deps[k]
         for k in sorted(waiting):
-            place = bisect_left(self.start, self.kernels[k].end)
-            if self.kernels[k].stream in self.waited_on or place == len(self.line):
-                place = len(self.line)
+            position = bisect_left(self.start, self.kernels[k].end)
+            if self.kernels[k].stream in self.waited_on or position == len(self.line):
+                position = len(self.line)
                 self.counts["at the end"] += 1
             else:
-                is_idle = not place or self.end[place - 1] < self.kernels[k].end
+                is_idle = not position or self.end[position - 1] < self.kernels[k].end
                 self.counts["behind a gap" if is_idle else "hidden wait"] += 1
-            found[place].append(k)
-        return found
+            waits[position].append(k)
+        return waits
 
     def type_of(self, k: int) -> str:
         """Return the type of a collective, by its recorded name or that of its kernel."""
@@ -261,7 +265,7 @@ class _Program:
         )
         plain = about.lower().replace("_", "")
         return next(
-            (each for each in TYPES if each.replace("_", "") in plain), about[:60]
+            (kind for kind in TYPES if kind.replace("_", "") in plain), about[:60]
         )
 
     def name_of(self, k: int) -> str:
@@ -279,17 +283,17 @@ class _Program:
         last: dict[int, str] = {}
         waited: set[int] = set()
         done: set[int] = set()
-        for place in range(len(self.line) + 1):
-            yield from map(self._collective, by_slot[place])
-            waits = sorted(self.waits[place], key=lambda k: (self.kernels[k].end, k))
+        for position in range(len(self.line) + 1):
+            yield from map(self._collective, by_slot[position])
+            waits = sorted(self.waits[position], key=lambda k: (self.kernels[k].end, k))
             for k in waits:
                 yield {
                     "name": f"wait_{self.name_of(k)}",
                     "kind": "wait",
                     "deps": [self.name_of(k)],
                 }
-            if place < len(self.line):
-                kernel = self.line[place]
+            if position < len(self.line):
+                kernel = self.line[position]
                 # Without events nothing says what streams share: they are one.
                 stream = self.kernels[kernel].stream if self.waited_on else 0
                 names = {last[stream]} if stream in last else set()
@@ -301,25 +305,25 @@ class _Program:
                 }
                 done.add(kernel)
                 last[stream] = self.name_of(kernel)
-                time = Decimal(self.end[place] - self.start[place]) / 1000
+                time = Decimal(self.end[position] - self.start[position]) / 1000
                 node = {"name": last[stream], "kind": "compute", "duration": time}
                 yield {**node, "deps": sorted(names)}
 
     def _collective(self, k: int) -> dict[str, Any]:
-        one = self.kernels[k]
+        kernel = self.kernels[k]
         return {
             "name": self.name_of(k),
             "kind": "comm",
-            "duration": Decimal(one.end - one.start) / 1000,
+            "duration": Decimal(kernel.end - kernel.start) / 1000,
             "deps": [self.name_of(dep) for dep in self.launches[k]],
             "group": self.group[k],
-            "bytes": self._bytes(one),
+            "bytes": self._bytes(kernel),
             "collective": self.type_of(k),
         }
 
-    def _bytes(self, one: RecordedKernel) -> int:
-        size = SIZES.get(str(one.described.get("dtype")).lower())
-        elements = one.described.get("Out msg nelems")
+    def _bytes(self, kernel: RecordedKernel) -> int:
+        size = SIZES.get(str(kernel.described.get("dtype")).lower())
+        elements = kernel.described.get("Out msg nelems")
         if size is None or type(elements) is not int or not 0 <= elements < 2**53:
             self.counts["no bytes"] += 1
             return 0
@@ -350,11 +354,11 @@ def _dependencies(
 ) -> tuple[list[set[int]], set[int]]:
     """Return the kernels that events put before each kernel, and those whose stream waited."""
     moments: list[tuple[int, int, int]] = [
-        (one.launched, 2, k) for k, one in enumerate(kernels)
+        (kernel.launched, 2, k) for k, kernel in enumerate(kernels)
     ]
-    moments += [(one.recorded, 0, number) for number, one in enumerate(syncs)]
-    moments += [(one.waited, 1, number) for number, one in enumerate(syncs)]
-    streams: set[int | None] = {one.stream for one in kernels}
+    moments += [(sync.recorded, 0, number) for number, sync in enumerate(syncs)]
+    moments += [(sync.waited, 1, number) for number, sync in enumerate(syncs)]
+    streams: set[int | None] = {kernel.stream for kernel in kernels}
     tail: dict[int | None, set[int]] = {stream: set() for stream in streams}
     event: dict[int, set[int]] = {}
     told: set[int | None] = set()
@@ -369,12 +373,12 @@ def _dependencies(
                 waited.add(number)
                 told.remove(stream)
         elif turn == 0:
-            of = (
+            sources = (
                 {syncs[number].stream} & streams
                 if syncs[number].stream is not None
                 else streams
             )
-            event[number] = set().union(*(tail[stream] for stream in of))
+            event[number] = set().union(*(tail[stream] for stream in sources))
         else:
             waiter = syncs[number].waiter
             told |= {waiter} & streams

@@ -36,16 +36,18 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
     ranks = [_read(path) for path in paths]
     _refuse_same_rank(ranks)
     _refuse_missing_ranks(ranks)
-    without = [one.source for one in ranks if one.base is None]
+    without = [rank.source for rank in ranks if rank.base is None]
     if 0 < len(without) < len(ranks):
         text = (
             "expected a base time as in the other files, so that clocks can be aligned"
         )
         raise InputError(text, source=without[0], field="baseTimeNanoseconds")
     ranks, warnings = _with_places_of_calls(ranks)
-    places = _places(ranks)
+    coordinates = _places(ranks)
     rows: list[tuple[int, ...]] = []
-    for origin, (rank, (replica, device)) in enumerate(zip(ranks, places, strict=True)):
+    for origin, (rank, (replica, device)) in enumerate(
+        zip(ranks, coordinates, strict=True)
+    ):
         base = rank.base or 0
         for op in rank.ops:
             chunk, kind = rank.stages.index(op.stage), KINDS.index(op.kind)
@@ -134,82 +136,86 @@ def _read(path: str | Path) -> _Rank:
 
 def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
     """Give calls the stages and micro-batches of the schedule in which they come, and say which."""
-    named = next((one.source for one in ranks if not one.is_called), None)
-    if all(not one.is_called for one in ranks):
+    named = next((rank.source for rank in ranks if not rank.is_called), None)
+    if all(not rank.is_called for rank in ranks):
         return ranks, []
     if named is not None:
-        source = next(one.source for one in ranks if one.is_called)
+        source = next(rank.source for rank in ranks if rank.is_called)
         raise InputError(f"expected named ranges as in {named}", source=source)
-    ranks = sorted(ranks, key=lambda one: one.rank or 0)
+    ranks = sorted(ranks, key=lambda rank: rank.rank or 0)
     placed: list[list[_Op]] = [[] for _ in ranks]
     names: dict[str, None] = {}
-    for step in sorted({op.step for one in ranks for op in one.ops}):
-        calls = [[op for op in one.ops if op.step == step] for one in ranks]
+    for step in sorted({op.step for rank in ranks for op in rank.ops}):
+        calls = [[op for op in rank.ops if op.step == step] for rank in ranks]
         letters = ("".join(op.kind for op in row) for row in calls)
-        by_file = dict(zip((one.source for one in ranks), letters, strict=True))
+        by_file = dict(zip((rank.source for rank in ranks), letters, strict=True))
         with errors_about(f"step {step}"):
-            found = schedule_of(by_file, ranks[0].pipeline)
-        names[found.name] = None
-        for row, order, ops in zip(calls, found.orders, placed, strict=True):
+            schedule = schedule_of(by_file, ranks[0].pipeline)
+        names[schedule.name] = None
+        for row, order, ops in zip(calls, schedule.orders, placed, strict=True):
             ops += _at(order, row)
     text = "; ".join(names)
-    return [replace(one, ops=ops) for one, ops in zip(ranks, placed, strict=True)], [
+    return [replace(rank, ops=ops) for rank, ops in zip(ranks, placed, strict=True)], [
         "forward_step and backward_step say no micro-batch; the k-th call of a rank is taken for "
         f"the k-th op of its order in Megatron's {text}"
     ]
 
 
 def _at(order: Order, calls: Sequence[_Op]) -> list[_Op]:
-    places = zip(calls, order.stage.tolist(), order.microbatch.tolist(), strict=True)
-    return [replace(op, stage=stage, microbatch=number) for op, stage, number in places]
+    rows = zip(calls, order.stage.tolist(), order.microbatch.tolist(), strict=True)
+    return [replace(op, stage=stage, microbatch=number) for op, stage, number in rows]
 
 
 def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
     first: dict[int, str] = {}
-    for one in ranks:
-        if one.rank is None and len(ranks) > 1:
+    for rank in ranks:
+        if rank.rank is None and len(ranks) > 1:
             text = "expected the rank of the process, there is none"
-            raise InputError(text, source=one.source, field="distributedInfo.rank")
-        if one.rank in first:
-            text = f"rank {one.rank} is also in {first[one.rank]}; are two runs mixed?"
-            raise InputError(text, source=one.source, field="distributedInfo.rank")
-        if one.rank is not None:
-            first[one.rank] = one.source
+            raise InputError(text, source=rank.source, field="distributedInfo.rank")
+        if rank.rank in first:
+            text = (
+                f"rank {rank.rank} is also in {first[rank.rank]}; are two runs mixed?"
+            )
+            raise InputError(text, source=rank.source, field="distributedInfo.rank")
+        if rank.rank is not None:
+            first[rank.rank] = rank.source
 
 
 def _refuse_missing_ranks(ranks: Sequence[_Rank]) -> None:
     """Refuse files that cannot be all stages: without the last one the others look whole."""
-    there = {stage for one in ranks for stage in one.stages}
-    for one in ranks:
+    there = {stage for rank in ranks for stage in rank.stages}
+    for rank in ranks:
         absent = next(
-            (stage for stage in sorted(one.beside) if stage not in there), None
+            (stage for stage in sorted(rank.beside) if stage not in there), None
         )
         if absent is not None:
             raise InputError(
                 f"is a transfer with stage {absent}, of which no op is given: is the file of its "
                 "rank missing?",
-                source=one.source,
-                field=one.beside[absent],
+                source=rank.source,
+                field=rank.beside[absent],
             )
-        if one.world is not None and (one.world < len(ranks) or one.world % len(ranks)):
+        if rank.world is not None and (
+            rank.world < len(ranks) or rank.world % len(ranks)
+        ):
             raise InputError(
-                f"the run has {one.world} ranks, {len(ranks)} files are given: are files missing, "
+                f"the run has {rank.world} ranks, {len(ranks)} files are given: are files missing, "
                 "or two runs mixed?",
-                source=one.source,
+                source=rank.source,
                 field="distributedInfo.world_size",
             )
 
 
 def _places(ranks: Sequence[_Rank]) -> list[tuple[int, int]]:
     """Return replica and device of each file: devices count by their first stage."""
-    groups = sorted({one.stages for one in ranks})
+    groups = sorted({rank.stages for rank in ranks})
     seen: Counter[tuple[int, ...]] = Counter()
-    places = [(0, 0)] * len(ranks)
+    coordinates = [(0, 0)] * len(ranks)
     for number in sorted(range(len(ranks)), key=lambda number: ranks[number].rank or 0):
         stages = ranks[number].stages
-        places[number] = (seen[stages], groups.index(stages))
+        coordinates[number] = (seen[stages], groups.index(stages))
         seen[stages] += 1
-    return places
+    return coordinates
 
 
 def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
@@ -219,17 +225,17 @@ def _without_waits(trace: Trace, worked_from: IntArray) -> Trace:
     """
     names = ("step", "replica", "kind", "stage", "microbatch")
     keys = list(zip(*(getattr(trace, name).tolist() for name in names), strict=True))
-    ends = dict(zip(keys, trace.end.tolist(), strict=True))
+    end_of = dict(zip(keys, trace.end.tolist(), strict=True))
     start, count = trace.start.copy(), 0
     for row, (step, replica, kind, stage, microbatch) in enumerate(keys):
         before = {"F": stage - 1, "B": stage + 1, "I": stage + 1}.get(KINDS[kind])
-        made = (
+        arrival = (
             None
             if before is None
-            else ends.get((step, replica, kind, before, microbatch))
+            else end_of.get((step, replica, kind, before, microbatch))
         )
-        if made is not None and start[row] < made <= trace.end[row]:
-            start[row] = max(made, int(worked_from[row]))
+        if arrival is not None and start[row] < arrival <= trace.end[row]:
+            start[row] = max(arrival, int(worked_from[row]))
             count += 1
     if not count:
         return trace
@@ -258,20 +264,20 @@ def _ops_of(events: RankEvents) -> tuple[list[_Op], list[str]]:
     (autograd launches backwards from a thread of its own). Without either it is the range on the
     CPU.
     """
-    cpu = sorted(one for one in events.ranges if not one.is_gpu)
+    cpu = sorted(op for op in events.ranges if not op.is_gpu)
     ranges = cpu or _merged(events)
     numbered, warnings = _numbered(ranges, events, is_gpu=not cpu)
     on_gpu = _on_gpu(ranges, events) if cpu else {}
     ops, started = [], np.sort(_array(events.work.start))
-    for number, (step, one) in enumerate(zip(numbered, ranges, strict=True)):
+    for number, (step, op) in enumerate(zip(numbered, ranges, strict=True)):
         if step is None:
             continue
-        start, end = on_gpu.get(number, (one.start, one.end))
+        start, end = on_gpu.get(number, (op.start, op.end))
         first = None
         if cpu and number not in on_gpu:
-            within = started[np.searchsorted(started, one.start) :][:1]
-            first = int(within[0]) if len(within) and within[0] <= one.end else None
-        ops.append(_Op(step, one.stage, one.kind, one.microbatch, start, end, first))
+            within = started[np.searchsorted(started, op.start) :][:1]
+            first = int(within[0]) if len(within) and within[0] <= op.end else None
+        ops.append(_Op(step, op.stage, op.kind, op.microbatch, start, end, first))
     if 0 < len(on_gpu) < len(ranges):
         count = len(ranges) - len(on_gpu)
         warnings.append(
@@ -293,8 +299,10 @@ def _unexplained_share(events: RankEvents, ops: Sequence[_Op]) -> float | None:
     before = np.concatenate([[0], np.cumsum(end - begin)])
 
     def covered(moment: int) -> int:
-        at = int(np.searchsorted(begin, moment))
-        return int(before[at]) - (max(0, int(end[at - 1]) - moment) if at else 0)
+        index = int(np.searchsorted(begin, moment))
+        return int(before[index]) - (
+            max(0, int(end[index - 1]) - moment) if index else 0
+        )
 
     inside = sum(covered(op.end) - covered(op.start) for op in ops)
     return max(0.0, 1 - inside / total)
@@ -324,19 +332,19 @@ def _merged(events: RankEvents) -> list[OpRange]:
     merged: list[OpRange] = []
     last: dict[str, int] = {}
     silent = events.waiting - events.busy
-    for one in sorted(
-        one for one in events.ranges if one.is_gpu and one.thread not in silent
+    for op in sorted(
+        op for op in events.ranges if op.is_gpu and op.thread not in silent
     ):
-        at = last.get(one.name)
+        index = last.get(op.name)
         if (
-            at is not None
-            and merged[at].thread != one.thread
-            and one.start <= merged[at].end
+            index is not None
+            and merged[index].thread != op.thread
+            and op.start <= merged[index].end
         ):
-            merged[at] = replace(merged[at], end=max(merged[at].end, one.end))
+            merged[index] = replace(merged[index], end=max(merged[index].end, op.end))
         else:
-            last[one.name] = len(merged)
-            merged.append(one)
+            last[op.name] = len(merged)
+            merged.append(op)
     return merged
 
 
@@ -350,24 +358,26 @@ def _numbered(
     if not steps:
         return [*_counted(ranges)], []
     begins = np.array([step[0] for step in steps])
-    found: list[int | None] = []
-    for one in ranges:
-        at = int(np.searchsorted(begins, one.start, side="right")) - 1
-        found.append(steps[at][2] if at >= 0 and one.start <= steps[at][1] else None)
-    _refuse_twice(ranges, found)
-    outside = found.count(None)
+    numbers: list[int | None] = []
+    for op in ranges:
+        index = int(np.searchsorted(begins, op.start, side="right")) - 1
+        numbers.append(
+            steps[index][2] if index >= 0 and op.start <= steps[index][1] else None
+        )
+    _refuse_twice(ranges, numbers)
+    outside = numbers.count(None)
     if outside == len(ranges):
         raise InputError(
             "expected the ranges of ops inside profiled steps (ProfilerStep#), none is"
         )
     text = f"{events.source}: {outside} ranges lie outside all profiled steps and are left out"
-    return found, [text] if outside else []
+    return numbers, [text] if outside else []
 
 
 def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None]) -> None:
     keys = [
-        (step, one.name)
-        for step, one in zip(steps, ranges, strict=True)
+        (step, op.name)
+        for step, op in zip(steps, ranges, strict=True)
         if step is not None
     ]
     for (step, name), count in Counter(keys).items():
@@ -377,7 +387,7 @@ def _refuse_twice(ranges: Sequence[OpRange], steps: Sequence[int | None]) -> Non
 
 
 def _counted(ranges: Sequence[OpRange]) -> list[int]:
-    times = Counter(one.name for one in ranges)
+    times = Counter(op.name for op in ranges)
     usual = Counter(times.values()).most_common(1)[0][0]
     for name, count in times.items():
         if count != usual:
@@ -392,49 +402,49 @@ def _counted(ranges: Sequence[OpRange]) -> list[int]:
 def _occurrences(ranges: Sequence[OpRange]) -> list[tuple[str, int]]:
     """Return the name of each range, and how many of that name come before it."""
     seen: Counter[str] = Counter()
-    found = []
-    for one in ranges:
-        found.append((one.name, seen[one.name]))
-        seen[one.name] += 1
-    return found
+    keys = []
+    for op in ranges:
+        keys.append((op.name, seen[op.name]))
+        seen[op.name] += 1
+    return keys
 
 
 def _on_gpu(
     ranges: Sequence[OpRange], events: RankEvents
 ) -> dict[int, tuple[int, int]]:
     """Return the first and last moment on the GPU of the CPU ranges that have any, by number."""
-    found: dict[int, tuple[int, int]] = {}
+    moments: dict[int, tuple[int, int]] = {}
 
     def widen(number: int, start: int, end: int) -> None:
-        before = found.get(number, (start, end))
-        found[number] = (min(before[0], start), max(before[1], end))
+        before = moments.get(number, (start, end))
+        moments[number] = (min(before[0], start), max(before[1], end))
 
     for number, start, end in _launched(ranges, events):
         widen(number, start, end)
     # The k-th range of a name on the GPU belongs to the k-th on the CPU.
-    places = {key: number for number, key in enumerate(_occurrences(ranges))}
+    numbers = {key: number for number, key in enumerate(_occurrences(ranges))}
     on_gpu = _merged(events)
-    for one, key in zip(on_gpu, _occurrences(on_gpu), strict=True):
-        if key in places:
-            widen(places[key], one.start, one.end)
-    return found
+    for op, key in zip(on_gpu, _occurrences(on_gpu), strict=True):
+        if key in numbers:
+            widen(numbers[key], op.start, op.end)
+    return moments
 
 
 def _launched(
     ranges: Sequence[OpRange], events: RankEvents
 ) -> list[tuple[int, int, int]]:
     """Return number of the range, start and end of every kernel launched within a range."""
-    begins = np.array([one.start for one in ranges], dtype=np.int64)
-    ends = np.array([one.end for one in ranges], dtype=np.int64)
+    begins = np.array([op.start for op in ranges], dtype=np.int64)
+    ends = np.array([op.end for op in ranges], dtype=np.int64)
     moments = np.array(
         [events.launches.get(number, -(2**62)) for number in events.correlation],
         dtype=np.int64,
     )
     if not len(moments):
         return []
-    at = np.searchsorted(begins, moments, side="right") - 1
-    inside = (at >= 0) & (moments <= ends[at])
+    index = np.searchsorted(begins, moments, side="right") - 1
+    inside = (index >= 0) & (moments <= ends[index])
     start, end = (
-        _array(each)[inside] for each in (events.kernels.start, events.kernels.end)
+        _array(column)[inside] for column in (events.kernels.start, events.kernels.end)
     )
-    return list(zip(at[inside].tolist(), start.tolist(), end.tolist(), strict=True))
+    return list(zip(index[inside].tolist(), start.tolist(), end.tolist(), strict=True))

@@ -132,44 +132,46 @@ def scan(data: bytes) -> None:
 
 
 def _opcode(stream: io.BytesIO) -> pickletools.OpcodeInfo:
-    place = stream.tell()
+    offset = stream.tell()
     code = stream.read(1)
     if not code:
-        raise broken(f"it ends after {place} bytes without STOP (truncated?)")
+        raise broken(f"it ends after {offset} bytes without STOP (truncated?)")
     opcode = OPCODES.get(code[0])
     if opcode is None:
-        raise broken(f"no opcode is 0x{code[0]:02x}, at byte {place}")
-    if opcode.name not in ALLOWED and (place or opcode.name != "PROTO"):
-        raise InputError(f"the pickle uses {opcode.name} at byte {place}; {ONLY}")
+        raise broken(f"no opcode is 0x{code[0]:02x}, at byte {offset}")
+    if opcode.name not in ALLOWED and (offset or opcode.name != "PROTO"):
+        raise InputError(f"the pickle uses {opcode.name} at byte {offset}; {ONLY}")
     return opcode
 
 
 def _argument(opcode: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
     if opcode.arg is None:
         return None
-    place, name = stream.tell(), opcode.name
-    start = stream.getbuffer()[place : place + 500]
+    offset, name = stream.tell(), opcode.name
+    start = stream.getbuffer()[offset : offset + 500]
     if name in _LINES and not _LINES[name].match(start):
-        text = f"{name} at byte {place - 1} has a line of another form: {bytes(start[:50])!r}"
+        text = f"{name} at byte {offset - 1} has a line of another form: {bytes(start[:50])!r}"
         raise broken(text)
     # The length of a number stands before it, in one byte or four.
     size = int.from_bytes(start[: {"LONG1": 1, "LONG4": 4}.get(name, 0)], "little")
     if size > LIMITS.number_bytes:
         raise InputError(
             f"expected numbers of at most {LIMITS.number_bytes} bytes, "
-            f"{name} at byte {place - 1} has {size}"
+            f"{name} at byte {offset - 1} has {size}"
         )
     try:
         return opcode.arg.reader(stream)
     except ValueError as error:
-        raise broken(f"{name} at byte {place - 1}: {error}") from None
+        raise broken(f"{name} at byte {offset - 1}: {error}") from None
 
 
-def _check(name: str, argument: Any, left: int) -> None:
+def _check(name: str, argument: Any, remaining: int) -> None:
     if name == "GLOBAL":
         lookup(*argument.split(" "))
-    if name == "FRAME" and argument > left:
-        raise broken(f"FRAME claims {argument} bytes, {left} are left (truncated?)")
+    if name == "FRAME" and argument > remaining:
+        raise broken(
+            f"FRAME claims {argument} bytes, {remaining} are left (truncated?)"
+        )
     if name in _PUTS and not 0 <= argument <= LIMITS.opcodes:
         raise InputError(
             f"expected memo places from 0 to {LIMITS.opcodes}, got {argument}"
@@ -181,10 +183,10 @@ def _step(opcode: pickletools.OpcodeInfo, heights: list[int]) -> None:
 
     They are the values that wait since the start, then since every open mark.
     """
-    taken = opcode.stack_before
-    needed = len(taken)
-    if pickletools.markobject in taken:
-        needed = taken.index(pickletools.markobject)
+    operands = opcode.stack_before
+    needed = len(operands)
+    if pickletools.markobject in operands:
+        needed = operands.index(pickletools.markobject)
         heights.pop()
     if not heights:
         raise broken("it goes back to a mark that is not there")

@@ -60,14 +60,14 @@ def as_timeline(value: Any) -> Timeline:
         )
     if not value:
         raise InputError("expected a dict of lists of (start, end), the dict is empty")
-    rows = {_label(label): _items(label, given) for label, given in value.items()}
+    rows = {_label(label): _items(label, items) for label, items in value.items()}
     if len(rows) + sum(map(len, rows.values())) > LIMITS.entries:
         raise InputError(
             f"expected at most {LIMITS.entries} entries, counted as often as they are referred to"
         )
     return {
-        label: [_pair(f"{label}[{place}]", row) for place, row in enumerate(given)]
-        for label, given in rows.items()
+        label: [_pair(f"{label}[{index}]", row) for index, row in enumerate(items)]
+        for label, items in rows.items()
     }
 
 

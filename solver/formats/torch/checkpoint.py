@@ -46,7 +46,7 @@ def checkpointed(
         return _recomputing(module)
     for name in names:
         try:
-            parent, part = (
+            parent, submodule = (
                 module.get_submodule(name.rpartition(".")[0]),
                 module.get_submodule(name),
             )
@@ -55,7 +55,7 @@ def checkpointed(
                 f'expected the name of a submodule for mode "{mode}", got "{name}"',
                 field="parts",
             ) from None
-        setattr(parent, name.rpartition(".")[2], _recomputing(part))
+        setattr(parent, name.rpartition(".")[2], _recomputing(submodule))
     return module
 
 

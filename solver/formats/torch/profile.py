@@ -67,7 +67,7 @@ def profile_stages(
     require_tested_torch()
     if not modules:
         raise InputError("expected at least one stage, got none", field="modules")
-    found, held, inputs = [], [], _as_tuple(example, "example")
+    measured, held, inputs = [], [], _as_tuple(example, "example")
     for number, module in enumerate(modules):
         loss = (
             (lambda output: loss_fn(output, target))
@@ -77,25 +77,26 @@ def profile_stages(
         stage = _Stage(module, inputs, loss, is_first=number == 0, is_split=is_split)
         with _own_gradients(module):
             held.append(stage.held_bytes())
-            found.append(stage.measured(repeats))
+            measured.append(stage.measured(repeats))
         inputs = tuple(output.detach() for output in stage.outputs)
-    places = (
+    devices = (
         list(range(len(modules))) if stage_to_device is None else list(stage_to_device)
     )
     room: Any = capacity if isinstance(capacity, int | float | None) else list(capacity)
     if room is None:
-        room = [0] * (max(places) + 1)
-        for size, device in zip(held, places, strict=True):
+        room = [0] * (max(devices) + 1)
+        for size, device in zip(held, devices, strict=True):
             room[device] += num_microbatches * size
     return PipelineInstance.parse(
         {
             "name": name,
             "time_unit": "us",
-            "num_devices": max(places) + 1,
+            "num_devices": max(devices) + 1,
             "num_microbatches": num_microbatches,
-            "placement": {"stage_to_device": places},
+            "placement": {"stage_to_device": devices},
             "times": {
-                kind: [round(1e6 * times[kind]) for times in found] for kind in found[0]
+                kind: [round(1e6 * times[kind]) for times in measured]
+                for kind in measured[0]
             },
             "p2p": {"latency": latency},
             "memory": {"capacity": room, "activation": held},
@@ -108,8 +109,8 @@ def _as_tuple(value: Any, field: str) -> tuple[Any, ...]:
     import torch
 
     values = value if isinstance(value, tuple | list) else (value,)
-    if not values or not all(isinstance(one, torch.Tensor) for one in values):
-        kinds = ", ".join(type(one).__name__ for one in values)
+    if not values or not all(isinstance(entry, torch.Tensor) for entry in values):
+        kinds = ", ".join(type(entry).__name__ for entry in values)
         raise InputError(
             f"expected a tensor or a tuple of tensors, got {kinds}", field=field
         )
@@ -156,11 +157,13 @@ class _Stage:
         )
 
         inputs = self._fresh_inputs()
-        ends, forward = self._clocked(lambda: self._forward(inputs))
-        gradients = None if self.loss else [torch.ones_like(output) for output in ends]
+        outputs, forward = self._clocked(lambda: self._forward(inputs))
+        gradients = (
+            None if self.loss else [torch.ones_like(output) for output in outputs]
+        )
         if not self.is_split or self.is_first:
             # A list of losses without gradients would be passed over.
-            begin = ends[0] if self.loss else ends
+            begin = outputs[0] if self.loss else outputs
             _, backward = self._clocked(
                 lambda: stage_backward(begin, gradients, inputs)
             )
@@ -173,7 +176,7 @@ class _Stage:
             }
         parameters = self.module.parameters
         (_, groups), first = self._clocked(
-            lambda: stage_backward_input(ends, gradients, inputs, parameters())
+            lambda: stage_backward_input(outputs, gradients, inputs, parameters())
         )
         _, second = self._clocked(lambda: stage_backward_weight(parameters(), groups))
         return {"forward": forward, "backward_input": first, "backward_weight": second}
@@ -221,10 +224,12 @@ class _Stage:
 
         inputs = self._fresh_inputs()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            ends = self._forward(inputs)
-        own = {*map(_storage, (*self.module.parameters(), *self.module.buffers()))}
-        held = {*map(_storage, (*inputs, *ends, *self.outputs, *saved))}
-        return sum(size for _, size in held - own)
+            outputs = self._forward(inputs)
+        parameters = {
+            *map(_storage, (*self.module.parameters(), *self.module.buffers()))
+        }
+        held = {*map(_storage, (*inputs, *outputs, *self.outputs, *saved))}
+        return sum(size for _, size in held - parameters)
 
 
 def _storage(tensor: Any) -> tuple[int, int]:

@@ -86,19 +86,21 @@ def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
     if not stages:
         raise InputError("expected the stages of this rank, got none", field="stages")
     ranks, total = int(stages[0].group_size), int(stages[0].num_stages)
-    for what, wanted, found in (
+    for noun, count, got in (
         ("ranks", len(program.rows), ranks),
         ("stages", program.num_stages, total),
     ):
-        if wanted != found:
-            text = f"expected {wanted} {what}, as in the schedule, got {found}"
+        if count != got:
+            text = f"expected {count} {noun}, as in the schedule, got {got}"
             raise InputError(text, field="stages")
     rank = int(stages[0].group_rank)
-    own = [stage for stage, place in enumerate(program.stage_to_rank) if place == rank]
-    given = [int(stage.stage_index) for stage in stages]
-    if own != given:
+    assigned = [
+        stage for stage, owner in enumerate(program.stage_to_rank) if owner == rank
+    ]
+    received = [int(stage.stage_index) for stage in stages]
+    if assigned != received:
         raise InputError(
-            f"expected stages {own} on rank {rank}, got {given}", field="stages"
+            f"expected stages {assigned} on rank {rank}, got {received}", field="stages"
         )
 
 
@@ -110,15 +112,15 @@ def require_tested_torch() -> None:
     """
     tested = "2.13"  # run by the tests; other releases may read a schedule differently
     try:
-        found = version("torch")
+        installed = version("torch")
     except PackageNotFoundError:
         text = f"expected torch {tested}.*, it is not installed: pip install 'ppsolve[torch]'"
         raise InputError(text) from None
-    if not f"{found}.".startswith(f"{tested}."):
+    if not f"{installed}.".startswith(f"{tested}."):
         text = (
             f"expected torch {tested}.*, the versions whose pipeline runtime was tested"
         )
-        raise InputError(f"{text}, got {found}")
+        raise InputError(f"{text}, got {installed}")
 
 
 def record_steps(
@@ -141,12 +143,12 @@ def record_steps(
 
     schedules = [*schedule] if isinstance(schedule, Sequence) else [schedule]
     group = schedules[0]._stages[0].group  # noqa: SLF001 - a schedule does not say its group
-    for one in schedules:
-        one.step(*inputs, **arguments)
+    for runner in schedules:
+        runner.step(*inputs, **arguments)
     with torch.profiler.profile() as profiler:
-        for one in schedules * steps:
+        for runner in schedules * steps:
             distributed.barrier(group)
-            one.step(*inputs, **arguments)
+            runner.step(*inputs, **arguments)
     path = Path(folder) / f"rank{distributed.get_rank()}.json"
     profiler.export_chrome_trace(str(path))
     return path
@@ -161,12 +163,12 @@ def steps_of(trace: Trace, number: int, count: int) -> Trace:
     `number`, `count`: which schedule, from 0, of how many.
     Returns: every step whose number leaves `number` when divided by `count`.
     """
-    found = trace.where(trace.step % count == number)
-    if not len(found):
+    steps = trace.where(trace.step % count == number)
+    if not len(steps):
         raise InputError(
             f"expected steps of schedule {number} of {count}, there is none"
         )
-    return found
+    return steps
 
 
 @dataclass(frozen=True)
@@ -199,17 +201,17 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
         held after the op; the latency is that of the recorded transfers. All else is as
         given.
     """
-    found = median_instance(trace, fit(trace), instance.name)
-    for field, wanted, got in (
-        ("time_unit", instance.time_unit, found.time_unit),
-        ("placement", list(instance.stage_to_device), list(found.stage_to_device)),
-        ("num_microbatches", instance.num_microbatches, found.num_microbatches),
-        ("times", [*instance.times.by_kind()], [*found.times.by_kind()]),
+    refitted = median_instance(trace, fit(trace), instance.name)
+    for field, expected, got in (
+        ("time_unit", instance.time_unit, refitted.time_unit),
+        ("placement", list(instance.stage_to_device), list(refitted.stage_to_device)),
+        ("num_microbatches", instance.num_microbatches, refitted.num_microbatches),
+        ("times", [*instance.times.by_kind()], [*refitted.times.by_kind()]),
     ):
-        if wanted != got:
-            text = f"expected {wanted}, as in the instance, the run has {got}"
+        if expected != got:
+            text = f"expected {expected}, as in the instance, the run has {got}"
             raise InputError(text, field=field)
-    return instance.model_copy(update={"times": found.times, "p2p": found.p2p})
+    return instance.model_copy(update={"times": refitted.times, "p2p": refitted.p2p})
 
 
 def timed_again(
@@ -247,12 +249,12 @@ def compare_in_turn(
     steps = [number for number, _, _ in beside.parts()]
     predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
     rows = []
-    for number, _, part in run.parts():
+    for number, _, step in run.parts():
         around = [
             predicted[near] for near in (number - 1, number + 1) if near in predicted
         ]
         rows.append(
-            Compared("step, by others", mean(around), recorded_span(part) / 1000)
+            Compared("step, by others", mean(around), recorded_span(step) / 1000)
         )
     return sorted(rows, key=lambda row: row.error)
 
@@ -269,13 +271,13 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
         whole trace.
     """
     p2p = median_instance(trace, fit(trace)).p2p
-    found = []
-    for _, _, part in trace.parts():
-        step = pipeline_of(part, "us")
+    makespans = []
+    for _, _, recorded in trace.parts():
+        step = pipeline_of(recorded, "us")
         timed = timed_again(result, step.model_copy(update={"p2p": p2p}))
         assert timed.makespan is not None, timed.reason
-        found.append(float(timed.makespan))
-    return found
+        makespans.append(float(timed.makespan))
+    return makespans
 
 
 def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]:
@@ -297,33 +299,36 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
         )
     time_unit = result.schedule.time_unit
     if time_unit not in NANOSECONDS:
-        known = ", ".join(NANOSECONDS)
+        units = ", ".join(NANOSECONDS)
         raise InputError(
-            f'expected one of {known}, got "{time_unit}"', field="schedule.time_unit"
+            f'expected one of {units}, got "{time_unit}"', field="schedule.time_unit"
         )
     unit = NANOSECONDS[time_unit] / 1000
     ops = [op for op in result.schedule.ops if op.kind in COMPUTE_KINDS]
     told: dict[tuple[str, int], list[float]] = defaultdict(list)
     for op in ops:
         told[str(op.kind), int(op.stage or 0)].append(float(op.end) - float(op.start))
-    found = {
-        (one.kind, one.stage): one.median + one.held for one in fit(trace).stage_times
+    recorded = {
+        (entry.kind, entry.stage): entry.median + entry.held
+        for entry in fit(trace).stage_times
     }
-    if told.keys() != found.keys():
+    if told.keys() != recorded.keys():
         missing = ", ".join(
-            f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ found.keys())
+            f"{kind}{stage}" for kind, stage in sorted(told.keys() ^ recorded.keys())
         )
         raise InputError(f"expected the ops of the schedule, {missing} are in one only")
-    steps = [part for _, _, part in trace.parts()]
-    taken = median(map(recorded_span, steps)) / 1000
+    steps = [step_trace for _, _, step_trace in trace.parts()]
+    measured = median(map(recorded_span, steps)) / 1000
     step = float(max(op.end for op in ops)) - float(min(op.start for op in ops))
     return [
-        Compared("step", step * unit, taken),
+        Compared("step", step * unit, measured),
         Compared(
-            "replay", median(Recorded.of(part).replayed for part in steps) / 1000, taken
+            "replay",
+            median(Recorded.of(step_trace).replayed for step_trace in steps) / 1000,
+            measured,
         ),
         *(
             Compared(f"{kind}{stage}", median(told[kind, stage]) * unit, time / 1000)
-            for (kind, stage), time in sorted(found.items())
+            for (kind, stage), time in sorted(recorded.items())
         ),
     ]

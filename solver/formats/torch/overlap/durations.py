@@ -24,24 +24,28 @@ class Estimates:
         if self.profile is None:
             return None
         estimator = _estimator(self.profile)
-        found: list[float] = []
-        for each in node.get_nodes():
+        durations: list[float] = []
+        for inner in node.get_nodes():
             # A kernel that Inductor generates from several ops is none of them.
-            origins = list(each.node.get_origins()) if _is_extern(each.node) else []
+            origins = list(inner.node.get_origins()) if _is_extern(inner.node) else []
             times = [
                 time for origin in origins if (time := estimator(origin)) is not None
             ]
             if not times:
                 return None
-            found += times
-        return sum(found)
+            durations += times
+        return sum(durations)
 
     def __call__(self, node: Any) -> float:
         """Return the run time of a node in ms."""
         from torch._inductor import comms
 
-        known = self.measured(node)
-        return float(comms.estimate_op_runtime(node) or 0.0) if known is None else known
+        measured = self.measured(node)
+        return (
+            float(comms.estimate_op_runtime(node) or 0.0)
+            if measured is None
+            else measured
+        )
 
 
 @cache
@@ -68,5 +72,7 @@ def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
     times = [(durations(node), durations.measured(node)) for node in nodes]
     total = sum(time for time, _ in times)
     return (
-        sum(known for _, known in times if known is not None) / total if total else 0.0
+        sum(measured for _, measured in times if measured is not None) / total
+        if total
+        else 0.0
     )

@@ -69,10 +69,10 @@ class CompiledGraph:
         from torch.utils._ordered_set import OrderedSet
 
         freeable = memory.get_freeable_input_buf(list(order), OrderedSet(self.inputs))
-        found = memory.estimate_peak_memory_allocfree(
+        estimate = memory.estimate_peak_memory_allocfree(
             list(order), freeable, OrderedSet(self.outputs)
         )
-        return int(found[0])
+        return int(estimate[0])
 
     def broken(self, order: Sequence[Any], cap: float | None = None) -> str | None:
         """Describe what is wrong with an order of the nodes; Inductor itself checks nothing.
@@ -84,17 +84,17 @@ class CompiledGraph:
         """
         if len(order) != len(self.nodes) or {*map(id, order)} != {*map(id, self.nodes)}:
             return "it does not hold every node once"
-        place = {id(node): turn for turn, node in enumerate(order)}
+        position = {id(node): turn for turn, node in enumerate(order)}
         for node in order:
             for dep, _ in self._dependencies(node):
-                if place[id(dep)] > place[id(node)]:
+                if position[id(dep)] > position[id(node)]:
                     return f"{node.get_name()} comes before {dep.get_name()}, which it depends on"
         latest: dict[str, int] = {}
         for node in self.nodes if self.collectives != "free" else ():
             for group in self._groups(node):
-                if place[id(node)] < latest.get(group, -1):
+                if position[id(node)] < latest.get(group, -1):
                     return f"{node.get_name()} passes another collective of its group"
-                latest[group] = place[id(node)]
+                latest[group] = position[id(node)]
         if cap is not None and (peak := self.peak(order)) > cap:
             return f"it holds {peak} bytes, {cap:.0f} are allowed"
         return None
@@ -119,8 +119,8 @@ class CompiledGraph:
         """Return the process groups of the collectives in a node."""
         from torch._inductor.utils import is_collective
 
-        inner = [each.node for each in node.get_nodes()]
-        return [_group_of(each) for each in inner if is_collective(each)]
+        kernels = [inner.node for inner in node.get_nodes()]
+        return [_group_of(kernel) for kernel in kernels if is_collective(kernel)]
 
     def instance(
         self, durations: Durations, name: str, cap: float | None
@@ -151,31 +151,31 @@ class CompiledGraph:
         from torch._inductor import comms
         from torch._inductor.utils import contains_collective, contains_wait
 
-        found: dict[str, Any] = {"name": node.get_name(), "kind": "compute"}
+        entry: dict[str, Any] = {"name": node.get_name(), "kind": "compute"}
         deps = dict(self._dependencies(node))
         real = {
             dep.get_name() for dep, is_fake in self._dependencies(node) if not is_fake
         }
-        found["deps"] = [dep.get_name() for dep in deps if dep.get_name() in real]
-        found["after"] = [dep.get_name() for dep in deps if dep.get_name() not in real]
+        entry["deps"] = [dep.get_name() for dep in deps if dep.get_name() in real]
+        entry["after"] = [dep.get_name() for dep in deps if dep.get_name() not in real]
         if contains_collective(node) and not contains_wait(node):
-            kernels = [str(each.node.python_kernel_name) for each in node.get_nodes()]
+            kernels = [str(inner.node.python_kernel_name) for inner in node.get_nodes()]
             groups = self._groups(node)
-            found |= {"kind": "comm", "group": groups[0] if groups else "0"}
-            known = (
+            entry |= {"kind": "comm", "group": groups[0] if groups else "0"}
+            words = (
                 word
                 for word in COLLECTIVES
                 if any(word in kernel for kernel in kernels)
             )
-            found["collective"] = next(known, "other")
+            entry["collective"] = next(words, "other")
         elif contains_wait(node) and not contains_collective(node):
-            return found | {"kind": WAIT}
+            return entry | {"kind": WAIT}
         elif comms.contains_gemm_like(node):
-            found["category"] = MATMUL
-        found["duration"] = round(max(0.0, durations(node)) * 1e3, 3)
-        if found["kind"] == "comm":
-            found["duration"] = max(found["duration"], 0.001)
-        return found
+            entry["category"] = MATMUL
+        entry["duration"] = round(max(0.0, durations(node)) * 1e3, 3)
+        if entry["kind"] == "comm":
+            entry["duration"] = max(entry["duration"], 0.001)
+        return entry
 
     def _pair_waits(self, nodes: list[dict[str, Any]]) -> None:
         """Let every collective have one wait: others of it are kernels of no length."""
@@ -189,24 +189,24 @@ class CompiledGraph:
                 waited.add(comms[0])
             else:
                 node |= {"kind": "compute", "duration": 0}
-        for name in [each for each, what in kind.items() if what == "comm"]:
-            if name not in waited:
+        for name in kind:
+            if kind[name] == "comm" and name not in waited:
                 nodes.append({"name": f"{WAIT}:{name}", "kind": WAIT, "deps": [name]})
 
     def _add_barriers(self, nodes: list[dict[str, Any]]) -> None:
         """Keep every node on its side of a kernel that may run collectives unseen."""
         last: str | None = None
         since: list[str] = []
-        for node, found in zip(self.nodes, nodes, strict=False):
+        for node, entry in zip(self.nodes, nodes, strict=False):
             if last is not None:
-                found["after"].append(last)
+                entry["after"].append(last)
             if _is_barrier(node):
-                found["after"] += since
-                last, since = found["name"], []
+                entry["after"] += since
+                last, since = entry["name"], []
             else:
-                since.append(found["name"])
-        for found in nodes:
-            found["after"] = sorted(set(found.get("after", [])) - set(found["deps"]))
+                since.append(entry["name"])
+        for entry in nodes:
+            entry["after"] = sorted(set(entry.get("after", [])) - set(entry["deps"]))
 
     def _buffers(self) -> Iterator[dict[str, Any]]:
         """Yield what is allocated and freed, as ``compute_memory_timeline`` of memory.py does."""
@@ -218,7 +218,7 @@ class CompiledGraph:
         )
         for name, buffer in freeable.items():
             yield self._buffer(name, buffer.mpi_buffer.size_free, buffer, None)
-        left = {
+        unassigned = {
             id(node): sum(buffer.mpi_buffer.size_alloc for buffer in node.get_outputs())
             for node in self.nodes
         }
@@ -230,18 +230,18 @@ class CompiledGraph:
                     makers = (
                         dep
                         for dep, _ in self._dependencies(node)
-                        if left[id(dep)] >= size
+                        if unassigned[id(dep)] >= size
                     )
                     maker = next(makers)
-                left[id(maker)] -= size
-                found = self._buffer(buffer.get_name(), size, buffer, maker.get_name())
-                found["users"] = found["users"] or [node.get_name()]
+                unassigned[id(maker)] -= size
+                entry = self._buffer(buffer.get_name(), size, buffer, maker.get_name())
+                entry["users"] = entry["users"] or [node.get_name()]
                 if size:
-                    yield found
+                    yield entry
         for node in self.nodes:
-            if left[id(node)]:
+            if unassigned[id(node)]:
                 yield {
-                    "bytes": left[id(node)],
+                    "bytes": unassigned[id(node)],
                     "producer": node.get_name(),
                     "kept": True,
                 }
@@ -250,15 +250,15 @@ class CompiledGraph:
         self, name: str, size: int, buffer: Any, producer: str | None
     ) -> dict[str, Any]:
         users = [user.get_name() for user in buffer.mpi_buffer.succ_nodes]
-        found = {"bytes": size, "users": users, "kept": name in self.outputs}
-        return found if producer is None else {**found, "producer": producer}
+        entry = {"bytes": size, "users": users, "kept": name in self.outputs}
+        return entry if producer is None else {**entry, "producer": producer}
 
 
 def _group_of(kernel: Any) -> str:
     texts = (
-        str(each)
-        for each in reversed(list(kernel.constant_args))
-        if isinstance(each, str)
+        str(argument)
+        for argument in reversed(list(kernel.constant_args))
+        if isinstance(argument, str)
     )
     return next(texts, "0")
 
@@ -270,9 +270,9 @@ def _is_barrier(node: Any) -> bool:
 
     if contains_collective(node) or contains_wait(node):
         return bool(contains_collective(node) and contains_wait(node))
-    for each in node.get_nodes():
-        if isinstance(each.node, ir.FallbackKernel):
-            namespace = str(getattr(each.node.op_overload, "namespace", ""))
+    for inner in node.get_nodes():
+        if isinstance(inner.node, ir.FallbackKernel):
+            namespace = str(getattr(inner.node.op_overload, "namespace", ""))
             if namespace not in KNOWN_OPS:
                 return True
     return False

@@ -60,28 +60,28 @@ class OverlapPass:
 
         `nodes`: the scheduler nodes of one graph.
         """
-        given = list(nodes)
+        original = list(nodes)
         self.graphs += 1
         try:
-            return self._ordered(given)
+            return self._ordered(original)
         except Exception as error:
             LOG.warning("graph %d keeps its order: %s", self.graphs, error)
-            return given
+            return original
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options alone: Inductor finds compiled code again by a hash of them."""
         options = (self.time_limit, self.memory, self.profile, self.collectives)
         return OverlapPass, options
 
-    def _ordered(self, given: list[Any]) -> list[Any]:
+    def _ordered(self, nodes: list[Any]) -> list[Any]:
         refused = refused_version()
         if refused is not None:
             raise PpsolveError(refused)
-        graph = CompiledGraph.of(given, self.collectives)
+        graph = CompiledGraph.of(nodes, self.collectives)
         if not graph.has_collectives:
-            return given
+            return nodes
         began = time.monotonic()
-        cap = self._cap(graph.peak(given))
+        cap = self._cap(graph.peak(nodes))
         durations = Estimates(self.profile)
         instance = graph.instance(durations, f"graph-{self.graphs}", cap)
         if self.dump is not None:
@@ -95,7 +95,7 @@ class OverlapPass:
             raise PpsolveError(
                 "ranks compile different graphs, or no order was found in time"
             )
-        by_name = {node.get_name(): node for node in given}
+        by_name = {node.get_name(): node for node in nodes}
         order = [by_name[name] for name in names]
         broken = graph.broken(order, cap)
         if broken is not None:
@@ -103,10 +103,13 @@ class OverlapPass:
         LOG.info(
             "graph %d: %d of %d nodes moved in %.2f s, %.0f %% of the run time measured",
             self.graphs,
-            sum(one is not other for one, other in zip(order, given, strict=True)),
-            len(given),
+            sum(
+                ordered is not original
+                for ordered, original in zip(order, nodes, strict=True)
+            ),
+            len(nodes),
             time.monotonic() - began,
-            100 * measured_share(durations, given),
+            100 * measured_share(durations, nodes),
         )
         return order
 
@@ -142,11 +145,11 @@ def best_order(instance: OverlapInstance, time_limit: float) -> list[str] | None
     from ppsolve.solver.api.api import optimize
 
     result = optimize(instance, time_limit=time_limit)
-    found = getattr(result, "order", None)
+    order = getattr(result, "order", None)
     return (
         None
-        if found is None
-        else [name for name in found if not name.startswith(f"{WAIT}:")]
+        if order is None
+        else [name for name in order if not name.startswith(f"{WAIT}:")]
     )
 
 
@@ -185,12 +188,12 @@ def use_overlap_pass(**options: Any) -> Iterator[OverlapPass]:
     """Let Inductor order what it compiles inside the block by `overlap_pass`."""
     from torch._inductor import config
 
-    chosen = overlap_pass(**options)
+    reordering = overlap_pass(**options)
     values: dict[str, Any] = {
         "reorder_for_compute_comm_overlap": True,
-        "reorder_for_compute_comm_overlap_passes": [chosen],
+        "reorder_for_compute_comm_overlap_passes": [reordering],
     }
     if hasattr(config.aten_distributed_optimizations, "enable_simple_overlap"):
         values["aten_distributed_optimizations.enable_simple_overlap"] = False
     with config.patch(values):
-        yield chosen
+        yield reordering

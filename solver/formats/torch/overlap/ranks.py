@@ -41,11 +41,11 @@ def agreed_order(
     turn, limit = f"{name}/{_turns[name]}", timedelta(seconds=patience)
     _turns[name] += 1
     if dist.get_rank() == ranks[0]:
-        others = [f"{turn}/{rank}" for rank in ranks[1:]]
+        keys = [f"{turn}/{rank}" for rank in ranks[1:]]
         told: list[str] | None = None
         try:
-            store.wait(others, limit)
-            if all(store.get(key).decode() == digest for key in others):
+            store.wait(keys, limit)
+            if all(store.get(key).decode() == digest for key in keys):
                 told = solve()
         finally:
             store.set(f"{turn}/order", json.dumps([digest, told]))
