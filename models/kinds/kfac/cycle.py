@@ -32,10 +32,10 @@ def holders_of(pipeline: PipelineInstance) -> list[list[int]]:
 
 def modules_by_stage(instance: KfacInstance) -> dict[int, list[KfacModule]]:
     """Return the modules of each stage in the order of the instance; a stage may have none."""
-    found: dict[int, list[KfacModule]] = defaultdict(list)
+    modules: dict[int, list[KfacModule]] = defaultdict(list)
     for module in instance.modules or ():
-        found[module.stage].append(module)
-    return found
+        modules[module.stage].append(module)
+    return modules
 
 
 def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
@@ -173,13 +173,13 @@ class LoweredCycle:
             self.steps[place] = self.cycle.end_steps(place, last)
 
     def _add_preconditions(self, stage: int, device: int) -> IntArray:
-        modules, count, at = (
+        modules, count, suffix = (
             self.modules_of[stage],
             self.cycle.count,
             self._at(stage, device),
         )
         names = [
-            f"{PRECONDITION_KIND}{stage}:{module.name}{at}@{k}"
+            f"{PRECONDITION_KIND}{stage}:{module.name}{suffix}@{k}"
             for k in range(count)
             for module in modules
         ]
@@ -233,9 +233,9 @@ class LoweredCycle:
         if work_time(module, "sync", factor) > 0:
             gate = self._add_sync(module, factor, curvature)
         holders, age = self.holders[stage], self.instance.max_age
-        place = self.modules_of[stage].index(module)
+        index = self.modules_of[stage].index(module)
         users = [
-            [] if age is None else [self.preconditions[stage, device][age, place]]
+            [] if age is None else [self.preconditions[stage, device][age, index]]
             for device in holders
         ]
         block = JobBlock(

@@ -76,10 +76,10 @@ def _timeline(value: Any) -> Any:
             or len(label) > MAX_LABEL
             or parse_label(label) is None
         ):
-            shown = label[:60] if isinstance(label, str) else describe(label)
+            name = label[:60] if isinstance(label, str) else describe(label)
             raise ValueError(
-                f'unknown label "{shown}"'
-                + did_you_mean(shown.partition(":")[0], KNOWN_LABELS)
+                f'unknown label "{name}"'
+                + did_you_mean(name.partition(":")[0], KNOWN_LABELS)
             )
     if (
         sum(len(pairs) for pairs in value.values() if isinstance(pairs, list))
@@ -239,17 +239,17 @@ class KfacInstance(Instance):
             )
 
     def _check_devices(
-        self, devices: tuple[int, ...], field: str, taken: set[int]
+        self, devices: tuple[int, ...], field: str, used: set[int]
     ) -> None:
-        for place, device in enumerate(devices):
+        for index, device in enumerate(devices):
             if not 0 <= device < self.num_devices:
                 raise InputError(
                     f"expected a device from 0 to {self.num_devices - 1}, got {device}",
-                    field=f"{field}[{place}]",
+                    field=f"{field}[{index}]",
                 )
-            if device in taken or device in devices[:place]:
+            if device in used or device in devices[:index]:
                 raise InputError(
-                    f"device {device} is named twice", field=f"{field}[{place}]"
+                    f"device {device} is named twice", field=f"{field}[{index}]"
                 )
 
     def _check_described(self) -> None:

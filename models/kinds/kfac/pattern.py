@@ -82,10 +82,10 @@ class DevicePattern:
 
     def data_of(self, label: Label) -> list[PinnedOp]:
         """Return the ops that make data for a curvature, of its own pipe, by start."""
-        own = (
+        ops = (
             op for op in self.ops if (op.kind, op.pipe) == (label.data_kind, label.pipe)
         )
-        return sorted(own, key=lambda op: op.start)
+        return sorted(ops, key=lambda op: op.start)
 
     @cached_property
     def predecessors(self) -> list[tuple[int, ...]]:
@@ -99,7 +99,7 @@ class DevicePattern:
             of_module[work.label.kind, work.label.factor, work.label.module].append(
                 index
             )
-        found = []
+        predecessors = []
         for work in self.work:
             label = work.label
             before = (
@@ -114,8 +114,8 @@ class DevicePattern:
                     if self.work[index].label.pipe == label.pipe
                 ]
                 before += of_module["sync", label.factor, label.module]
-            found.append(tuple(before))
-        return found
+            predecessors.append(tuple(before))
+        return predecessors
 
     @cached_property
     def data_ends(self) -> list[tuple[int, ...]]:
@@ -214,11 +214,11 @@ class RefreshPattern:
 
         The margin is PipeFisher's: (1 + margin) d ticks must lie strictly before the end.
         """
-        over, parts = self.margin.as_integer_ratio()
+        over, denominator = self.margin.as_integer_ratio()
         if over == 0:
             return length
         # In whole numbers: fractions are slow for every length. The limit itself is too late.
-        return length * (parts + over) // parts + 1
+        return length * (denominator + over) // denominator + 1
 
 
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
@@ -237,17 +237,17 @@ def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
 
     Returns: intervals that lie in both, by start.
     """
-    found = []
+    overlaps = []
     i = j = 0
     while i < len(first) and j < len(second):
         low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
         if low <= high:
-            found.append((low, high))
+            overlaps.append((low, high))
         if first[i][1] < second[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return overlaps
 
 
 Measured = tuple[Label, tuple[Any, Any] | None]
@@ -367,22 +367,22 @@ def _measured_device(
         for label, pair in rows
         if label.kind in PIPELINE_KINDS and pair
     )
-    parts = DevicePattern(number, ops, ()).num_microbatches
+    num_microbatches = DevicePattern(number, ops, ()).num_microbatches
     work: list[Work] = []
     seen: Counter[str] = Counter()
     for label, pair in rows:
         if label.kind in PIPELINE_KINDS:
             continue
-        if label.kind == "cov" and parts == 0:
+        if label.kind == "cov" and num_microbatches == 0:
             raise InputError(
                 "expected call_forward entries: curvature has one part per forward",
                 field=f"timelines[{number}].call_forward",
             )
-        count = parts if label.kind == "cov" else 1
+        count = num_microbatches if label.kind == "cov" else 1
         length = pair[1] - pair[0] if pair else 0
         meets = label.kind == "sync" and pair
         devices = (
-            [d for d, own in syncs.items() if _factor(label) in own]
+            [d for d, factors in syncs.items() if _factor(label) in factors]
             if meets
             else [number]
         )

@@ -75,10 +75,10 @@ def lower_refresh(
     `weight_of`: gives each K-FAC op's end a weight in the objective
         `Objective.COMPLETION`; default 0.
     """
-    chosen = range(len(pattern.devices)) if devices is None else devices
+    selected = range(len(pattern.devices)) if devices is None else devices
     counts = _counts(pattern, iterations)
     return _RefreshLowering(
-        pattern, counts, list(chosen), weight_of or (lambda _: 0)
+        pattern, counts, list(selected), weight_of or (lambda _: 0)
     ).run()
 
 
@@ -98,10 +98,10 @@ def unrolled_ops(
     `iterations`: of all devices, or of each.
     Returns: pipeline ops of all iterations and parts of K-FAC work.
     """
-    chosen = [pattern.devices[device] for device in devices]
+    selected = [pattern.devices[device] for device in devices]
     counts = _counts(pattern, iterations)
-    pinned = sum(counts[device.device] * len(device.ops) for device in chosen)
-    return pinned + sum(work.parts for device in chosen for work in device.work)
+    pinned = sum(counts[device.device] * len(device.ops) for device in selected)
+    return pinned + sum(work.parts for device in selected for work in device.work)
 
 
 def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
@@ -189,24 +189,24 @@ class _RefreshLowering:
     def _copies(self, device: DevicePattern) -> list[tuple[int, int, int, PinnedOp]]:
         # Start, iteration and number among the ops of its label.
         numbers: Counter[str] = Counter()
-        found = []
+        copies = []
         for op in sorted(device.ops, key=lambda op: op.start):
             for k in range(self.iterations[device.device]):
-                found.append(
+                copies.append(
                     (op.start + k * self.pattern.period, k, numbers[op.label], op)
                 )
             numbers[op.label] += 1
-        return sorted(found, key=lambda copy: copy[:3])
+        return sorted(copies, key=lambda copy: copy[:3])
 
     def _occupied(self, device: int, begins: IntArray, ends: IntArray) -> IntArray:
         # Copies overlap where a device takes longer than the period; holes are what all leave.
         occupied = np.full((len(begins), 1), FREE, dtype=np.int64)
         busy_until = 0
-        for place, (begin, end) in enumerate(
+        for index, (begin, end) in enumerate(
             zip(begins.tolist(), ends.tolist(), strict=True)
         ):
             if begin >= busy_until:
-                occupied[place] = self.compute[device]
+                occupied[index] = self.compute[device]
                 busy_until = end
         return occupied
 
@@ -233,7 +233,7 @@ class _RefreshLowering:
             np.array(rows, dtype=np.int64).reshape(-1, 4).T
         )
         width = max(map(len, streams), default=1)
-        table = [own + [FREE] * (width - len(own)) for own in streams]
+        table = [row + [FREE] * (width - len(row)) for row in streams]
         resources = np.array(table, dtype=np.int64).reshape(-1, width)
         labels = OpLabels(owners, owners, microbatches)
         self.builder.add_ops(kinds, durations, resources, labels)
@@ -266,10 +266,14 @@ class _RefreshLowering:
             [self.op_of[device.device, index, part] for part in range(work.parts)]
             for index, work in enumerate(device.work)
         ]
-        for work, ops, others in zip(
+        for work, ops, predecessors in zip(
             device.work, ops_of, device.predecessors, strict=True
         ):
-            self.edges += [(op, ops[0]) for other in others for op in ops_of[other]]
+            self.edges += [
+                (op, ops[0])
+                for predecessor in predecessors
+                for op in ops_of[predecessor]
+            ]
             if work.label.kind != "cov":
                 continue
             data = self.data_ops[device.device, work.label.data_kind, work.label.pipe]

@@ -53,13 +53,13 @@ def iterations_bound(
     `devices`: devices coupled by syncs (usually one).
     Raises `InputError`: an op of the pipeline is absurdly far from the first iteration.
     """
-    most = most_iterations(pattern, devices)
-    value = _by_totals(pattern, devices, most)
-    if value > most:
+    limit = most_iterations(pattern, devices)
+    value = _by_totals(pattern, devices, limit)
+    if value > limit:
         unplaceable = _unplaceable_when_steady(pattern, devices)
-        return IterationsBound(value, "work", _why(pattern, unplaceable, most))
-    left = most_tried * len(devices) // len(pattern.devices)
-    return _Climb(pattern, devices, most, clock or Clock(), left).run(value)
+        return IterationsBound(value, "work", _why(pattern, unplaceable, limit))
+    tries = most_tried * len(devices) // len(pattern.devices)
+    return _Climb(pattern, devices, limit, clock or Clock(), tries).run(value)
 
 
 @dataclass
@@ -132,9 +132,9 @@ def _unplaceable_when_steady(
     return (problem, heads) if isinstance(heads, int) else None
 
 
-def _why(pattern: RefreshPattern, unplaceable: Unplaceable | None, most: int) -> str:
+def _why(pattern: RefreshPattern, unplaceable: Unplaceable | None, limit: int) -> str:
     if unplaceable is None:
-        return f"the holes have no room for all work, however many iterations ({most} tried)"
+        return f"the holes have no room for all work, however many iterations ({limit} tried)"
     problem, op = unplaceable
     length = f"{pattern.scale.time(int(problem.duration[op]))} {pattern.scale.unit}"
     return (
@@ -143,7 +143,7 @@ def _why(pattern: RefreshPattern, unplaceable: Unplaceable | None, most: int) ->
     )
 
 
-def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> int:
+def _by_totals(pattern: RefreshPattern, devices: Sequence[int], limit: int) -> int:
     # Holes are added up only where all iterations have the same.
     fewest = max(1, *(_data_ready_by(pattern, device) for device in devices))
     if fits_one_period(pattern, devices):
@@ -151,16 +151,18 @@ def _by_totals(pattern: RefreshPattern, devices: Sequence[int], most: int) -> in
             capacity = sum(end - start for start, end in pattern.holes(device, 1))
             work = pattern.work_in_holes(device)
             if work > 0:
-                fewest = max(fewest, -(-work // capacity) if capacity else most + 1)
-    return min(fewest, most + 1)
+                fewest = max(fewest, -(-work // capacity) if capacity else limit + 1)
+    return min(fewest, limit + 1)
 
 
 def _data_ready_by(pattern: RefreshPattern, device: int) -> int:
-    own = pattern.devices[device]
-    ends = [
-        data[: work.parts] for work, data in zip(own.work, own.data_ends, strict=True)
+    entries = pattern.devices[device]
+    data_ends = [
+        data[: work.parts]
+        for work, data in zip(entries.work, entries.data_ends, strict=True)
     ]
-    return -(-max((max(data) for data in ends if data), default=0) // pattern.period)
+    last = max((max(data) for data in data_ends if data), default=0)
+    return -(-last // pattern.period)
 
 
 def _window_heads(problem: Problem) -> IntArray | int:
@@ -189,11 +191,11 @@ def _alike_windows(problem: Problem) -> list[tuple[IntArray, IntArray]]:
 
 
 def _into_windows(heads: IntArray, ops: IntArray, windows: IntArray) -> int | None:
-    place = np.searchsorted(windows[:, 1], heads[ops])
-    late = place == len(windows)
+    index = np.searchsorted(windows[:, 1], heads[ops])
+    late = index == len(windows)
     if np.any(late):
         return int(ops[late].min())
-    heads[ops] = np.maximum(heads[ops], windows[place, 0])
+    heads[ops] = np.maximum(heads[ops], windows[index, 0])
     return None
 
 
@@ -223,8 +225,8 @@ def _is_overfull(
     moments = heads[ops][order]
     work = np.cumsum(lengths[order][::-1])[::-1]
     # Work of the same moment counts in full at the first op of that moment, less at the others.
-    place = np.searchsorted(spans[:, 1], moments, side="right")
+    index = np.searchsorted(spans[:, 1], moments, side="right")
     after = np.append(np.cumsum((spans[:, 1] - spans[:, 0])[::-1])[::-1], 0)
-    begin = np.append(spans[:, 0], np.iinfo(np.int64).max)[place]
-    left = after[place] - np.maximum(moments - begin, 0)
-    return bool(np.any(work > left))
+    begin = np.append(spans[:, 0], np.iinfo(np.int64).max)[index]
+    room = after[index] - np.maximum(moments - begin, 0)
+    return bool(np.any(work > room))

@@ -59,9 +59,11 @@ def pipefisher_causal(
         )
         starts, iterations = _fewest_iterations(pattern, devices, generator)
         for device in devices:
-            own = {key: start for key, start in starts.items() if key[0] == device}
-            used = min(iterations, _used(pattern, own))
-            plans[device] = plan_of_starts(pattern, device, own, used)
+            device_starts = {
+                key: start for key, start in starts.items() if key[0] == device
+            }
+            used = min(iterations, _used(pattern, device_starts))
+            plans[device] = plan_of_starts(pattern, device, device_starts, used)
     return [plans[device.device] for device in pattern.devices]
 
 
@@ -98,10 +100,10 @@ def _fewest_iterations(
 
 def _used(pattern: RefreshPattern, starts: Starts) -> int:
     period, lengths = pattern.period, pattern.lengths
-    ends = (
-        start + lengths[device, index] for (device, index, _), start in starts.items()
+    pairs = (
+        (start, start + lengths[device, index])
+        for (device, index, _), start in starts.items()
     )
-    pairs = zip(starts.values(), ends, strict=True)
     return max(
         (max(-(-end // period), start // period + 1) for start, end in pairs), default=1
     )
@@ -119,10 +121,10 @@ def _generate_together(
         return work_class(works[0]), min(map(recorded_start, works)), key
 
     order = sorted(lowered.op_of, key=rank)
-    place = np.full(problem.num_ops, -1, dtype=np.int64)
+    position = np.full(problem.num_ops, -1, dtype=np.int64)
     for number, key in reversed(list(enumerate(order))):
-        place[lowered.op_of[key]] = number
-    start = generate_serial(problem, ranked(place)).start.tolist()
+        position[lowered.op_of[key]] = number
+    start = generate_serial(problem, ranked(position)).start.tolist()
     last = iterations * pattern.period - problem.duration
     for key in order:
         op = lowered.op_of[key]
@@ -136,32 +138,32 @@ class _Chronological:
     def __init__(self, pattern: RefreshPattern, device: int, order: Order) -> None:
         self.pattern = pattern
         self.device = device
-        own = pattern.devices[device]
-        self.work = own.work
-        self.rooms = [pattern.room_for(work.length) for work in own.work]
+        device_pattern = pattern.devices[device]
+        self.work = device_pattern.work
+        self.rooms = [pattern.room_for(work.length) for work in device_pattern.work]
         self.shortest = min(self.rooms, default=0)
-        self.order = order(own)
-        self.data = own.data_ends
-        self.before = own.predecessors
-        self.after: list[list[int]] = [[] for _ in own.work]
-        for index, others in enumerate(self.before):
-            for other in others:
-                self.after[other].append(index)
+        self.order = order(device_pattern)
+        self.data = device_pattern.data_ends
+        self.before = device_pattern.predecessors
+        self.after: list[list[int]] = [[] for _ in device_pattern.work]
+        for index, predecessors in enumerate(self.before):
+            for predecessor in predecessors:
+                self.after[predecessor].append(index)
 
     def __call__(self, iterations: int) -> tuple[Starts, Member | None]:
         """Return the starts within so many iterations, and the first work that fits nowhere."""
         self.left = list(self.order)
         self.done = [0] * len(self.work)
-        self.missing = [len(others) for others in self.before]
+        self.missing = [len(predecessors) for predecessors in self.before]
         self.ready: list[int | None] = [
-            None if others else self._data(index)
-            for index, others in enumerate(self.before)
+            None if predecessors else self._data(index)
+            for index, predecessors in enumerate(self.before)
         ]
         self.starts: Starts = {}
         for cursor, end in self.pattern.holes(self.device, iterations):
-            found = self._next(cursor, end)
-            while found is not None:
-                found = self._next(self._put(*found), end)
+            candidate = self._next(cursor, end)
+            while candidate is not None:
+                candidate = self._next(self._put(*candidate), end)
             if not self.left:
                 return self.starts, None
         unplaced = next(
@@ -174,31 +176,33 @@ class _Chronological:
 
     def _next(self, cursor: int, end: int) -> tuple[int, int] | None:
         """Return the earliest start in the rest of a hole, and the first that can start then."""
-        found = None
-        for place, index in enumerate(
+        candidate = None
+        for position, index in enumerate(
             self.left if cursor + self.shortest <= end else ()
         ):
-            ready = self.ready[index]
-            if ready is None:
+            release = self.ready[index]
+            if release is None:
                 continue
-            start = max(ready, cursor)
-            if start + self.rooms[index] <= end and (found is None or start < found[0]):
-                found = start, place
+            start = max(release, cursor)
+            if start + self.rooms[index] <= end and (
+                candidate is None or start < candidate[0]
+            ):
+                candidate = start, position
                 if start == cursor:
                     break
-        return found
+        return candidate
 
-    def _put(self, start: int, place: int) -> int:
-        index = self.left[place]
+    def _put(self, start: int, position: int) -> int:
+        index = self.left[position]
         self.starts[self.device, index, self.done[index]] = start
         self.done[index] += 1
         end = start + self.work[index].length
         if self.done[index] < self.work[index].parts:
             self.ready[index] = self._data(index)
             return end
-        del self.left[place]
-        for other in self.after[index]:
-            self.missing[other] -= 1
-            if self.missing[other] == 0:
-                self.ready[other] = end
+        del self.left[position]
+        for successor in self.after[index]:
+            self.missing[successor] -= 1
+            if self.missing[successor] == 0:
+                self.ready[successor] = end
         return end

@@ -37,7 +37,7 @@ TOLERANCE = Fraction(1, 1000)
 """By how much rounded figures may be off: percents are written with four decimals."""
 
 
-def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
+def check_refresh(instance: KfacInstance, document: Any) -> list[Violation]:
     """Check a schedule and what its document says of iterations.
 
     The number of iterations of a device is that of its copies of the pipeline in the schedule.
@@ -45,9 +45,13 @@ def check_refresh(instance: KfacInstance, given: Any) -> list[Violation]:
     Raises `InputError`: the document holds no readable schedule of this instance.
     """
     pattern = pattern_of(instance)
-    if isinstance(given, Schedule):
-        given = ScheduleDocument.of(given)
-    data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+    if isinstance(document, Schedule):
+        document = ScheduleDocument.of(document)
+    data = (
+        document.model_dump(mode="json")
+        if isinstance(document, BaseModel)
+        else document
+    )
     lowered = lower_refresh(pattern, iterations_in(data, pattern))
     schedule, violations = parse_given(without_counts(data), lowered.problem)
     if schedule is not None:
@@ -101,8 +105,8 @@ def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
             for device in _members(name):
                 if device < len(counts) and not labels[device]:
                     counts[device] = max(counts[device], _iteration_of(op, pattern))
-    for device, own in enumerate(labels):
-        if not own and isinstance(data, dict):
+    for device, pinned_labels in enumerate(labels):
+        if not pinned_labels and isinstance(data, dict):
             counts[device] = max(counts[device], _claimed(data, device))
     return counts
 
@@ -117,8 +121,8 @@ def _claimed(data: Any, device: int) -> int:
 
 
 def _members(name: str) -> list[int]:
-    found = _WORK_ID.fullmatch(name)
-    return [int(part) for part in found[1].split("+")] if found else []
+    match = _WORK_ID.fullmatch(name)
+    return [int(number) for number in match[1].split("+")] if match else []
 
 
 def _iteration_of(op: dict[str, Any], pattern: RefreshPattern) -> int:
@@ -138,8 +142,8 @@ def _count_claims(data: dict[str, Any], iterations: int) -> Iterator[Violation]:
     )
     if data.get("status") == Status.OPTIMAL and data.get("bound") is None:
         yield wrong("status is OPTIMAL, but there is no bound")
-    bounds, own = data.get("bound_of"), data.get("iterations_of")
-    if bounds is not None and not _are_at_most(bounds, own):
+    bounds, iterations_of = data.get("bound_of"), data.get("iterations_of")
+    if bounds is not None and not _are_at_most(bounds, iterations_of):
         yield wrong("bound_of goes beyond iterations_of")
 
 
@@ -171,14 +175,18 @@ def _figure_claims(
     yield from refuted(data, rounded, slack=TOLERANCE)
 
 
-def _same_labels(given: Any, figures: dict[str, Any], pattern: RefreshPattern) -> bool:
+def _same_labels(
+    claimed: Any, figures: dict[str, Any], pattern: RefreshPattern
+) -> bool:
     # Work without length may be anywhere.
     actual = figures["labels"]
-    if not isinstance(given, list | tuple) or len(given) != len(actual):
+    if not isinstance(claimed, list | tuple) or len(claimed) != len(actual):
         return False
     return all(
-        agrees(_that_run(own, device), _that_run(expected, device), Fraction(0))
-        for own, expected, device in zip(given, actual, pattern.devices, strict=True)
+        agrees(_that_run(claim, device), _that_run(expected, device), Fraction(0))
+        for claim, expected, device in zip(
+            claimed, actual, pattern.devices, strict=True
+        )
     )
 
 

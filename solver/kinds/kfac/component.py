@@ -52,16 +52,17 @@ class ComponentResult:
         """True if no schedule takes fewer iterations than the best."""
         return self.iterations == self.lower
 
-    def improved_by(self, found: ComponentSchedule) -> ComponentResult:
+    def improved_by(self, candidate: ComponentSchedule) -> ComponentResult:
         """Return the result with a schedule of fewer iterations, or a fresher one in as many."""
         if self.best is not None:
-            pair = (found, self.best)
+            pair = (candidate, self.best)
             keys = [
-                (each.iterations_of(self.devices), each.schedule.value) for each in pair
+                (schedule.iterations_of(self.devices), schedule.schedule.value)
+                for schedule in pair
             ]
             if keys[0] >= keys[1]:
                 return self
-        better = replace(self, best=found)
+        better = replace(self, best=candidate)
         proved = StopReason.PROVED if better.is_proved else StopReason.TIME
         return replace(better, stop_reason=proved)
 
@@ -119,22 +120,22 @@ def _inversions(pattern: RefreshPattern, device: DevicePattern) -> list[int]:
             before[label.factor, label.module, label.pipe] += work.parts * work.length
         elif label.kind == "sync" and pattern.syncs_in_holes:
             before[label.factor, label.module, 0] += work.length
-    found = []
+    jobs = []
     for work in device.work:
         label = work.label
         if label.kind == "inv":
-            own = before.pop((label.factor, label.module, label.pipe), 0)
-            found.append(own + work.length)
-    return found
+            curvature = before.pop((label.factor, label.module, label.pipe), 0)
+            jobs.append(curvature + work.length)
+    return jobs
 
 
 def _poured(holes: Sequence[Hole], jobs: Iterable[int]) -> int:
-    total, place, full = 0, 0, 0
+    total, index, full = 0, 0, 0
     for need in accumulate(sorted(jobs)):
-        while place < len(holes) and full + holes[place][1] - holes[place][0] < need:
-            full += holes[place][1] - holes[place][0]
-            place += 1
-        if place == len(holes):
+        while index < len(holes) and full + holes[index][1] - holes[index][0] < need:
+            full += holes[index][1] - holes[index][0]
+            index += 1
+        if index == len(holes):
             return total
-        total += holes[place][0] + need - full
+        total += holes[index][0] + need - full
     return total

@@ -54,20 +54,20 @@ class Budget:
     began: float = field(default_factory=time.monotonic)
     used_units: float = 0.0
 
-    def share(self, parts: float, most: float | None = None) -> SearchLimits:
+    def share(self, shares: float, cap: float | None = None) -> SearchLimits:
         """Return limits for one of several equal parts of the time that is left.
 
-        `most`: most seconds (or deterministic units) of the part.
+        `cap`: most seconds (or deterministic units) of the part.
         """
-        left = self.limits.less(time.monotonic() - self.began, self.used_units).scaled(
-            1 / parts
-        )
-        seconds, units = left.seconds, left.deterministic
-        if most is not None:
+        remaining = self.limits.less(
+            time.monotonic() - self.began, self.used_units
+        ).scaled(1 / shares)
+        seconds, units = remaining.seconds, remaining.deterministic
+        if cap is not None:
             if seconds is not None:
-                seconds = min(seconds, most)
+                seconds = min(seconds, cap)
             if units is not None or seconds is None:
-                units = most if units is None else min(units, most)
+                units = cap if units is None else min(units, cap)
         return replace(self.limits, seconds=seconds, deterministic=units, gap=0.0)
 
 
@@ -93,27 +93,29 @@ class ComponentSearch:
         )
 
     def fewest(
-        self, known: ComponentResult, most: int, components_left: int
+        self, initial: ComponentResult, largest: int, components_left: int
     ) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
-        `most`: the largest number worth trying.
+        `largest`: the largest number worth trying.
         `components_left`: components that share the time that is left.
         """
-        if known.is_proved:
-            return known
-        result, first = known, self.params.first_pass
+        if initial.is_proved:
+            return initial
+        result, first = initial, self.params.first_pass
         if (
-            known.best is None
-            and known.lower < most
+            initial.best is None
+            and initial.lower < largest
             and fits_one_period(self.pattern, self.devices)
         ):
             # Where the largest number is ruled out, all are: memory does not get easier.
-            result = self._pass(known, range(most, most + 1), components_left, first)
-            if result.lower > most or result.stop_reason is StopReason.INTERRUPTED:
+            result = self._pass(
+                initial, range(largest, largest + 1), components_left, first
+            )
+            if result.lower > largest or result.stop_reason is StopReason.INTERRUPTED:
                 return result
         result = self._pass(
-            result, range(known.lower, most + 1), components_left, first
+            result, range(initial.lower, largest + 1), components_left, first
         )
         # Nothing is left to search where every number is ruled out.
         if result.is_proved or result.stop_reason in {
@@ -121,20 +123,20 @@ class ComponentSearch:
             StopReason.PROVED,
         }:
             return result
-        return self._pass(result, range(result.lower, most + 1), components_left)
+        return self._pass(result, range(result.lower, largest + 1), components_left)
 
     def _pass(
         self,
         result: ComponentResult,
         counts: range,
         components_left: int,
-        most: float | None = None,
+        cap: float | None = None,
     ) -> ComponentResult:
         is_gapless = True
         for count in counts:
             if result.iterations is not None and count >= result.iterations:
                 break
-            limits = self.budget.share(components_left * self.params.reserve, most)
+            limits = self.budget.share(components_left * self.params.reserve, cap)
             if limits.seconds == 0:
                 return replace(result, stop_reason=StopReason.TIME)
             outcome = self._attempt(count, limits)
@@ -157,14 +159,14 @@ class ComponentSearch:
 
     def is_too_large(self, iterations: int) -> bool:
         """Return True if no model of so many iterations is built."""
-        places = sum(
+        positions = sum(
             iterations
             * len(self.pattern.holes(device, 1))
             * sum(work.parts for work in self.pattern.devices[device].work)
             for device in self.devices
         )
         ops = unrolled_ops(self.pattern, iterations, self.devices)
-        return places > self.params.max_places or ops > MAX_UNROLLED
+        return positions > self.params.max_places or ops > MAX_UNROLLED
 
     def _attempt(self, iterations: int, limits: SearchLimits) -> ExactAnswer:
         if self.is_too_large(iterations):
@@ -176,8 +178,10 @@ class ComponentSearch:
             implied.problem, outcome.schedule
         ):
             # Amounts of memory were rounded down; rounded up, every schedule keeps them.
-            left = limits.less(time.monotonic() - began, outcome.deterministic_time)
-            outcome = self._solve(implied, Question(0, rounding="up"), left)
+            remaining = limits.less(
+                time.monotonic() - began, outcome.deterministic_time
+            )
+            outcome = self._solve(implied, Question(0, rounding="up"), remaining)
             return replace(outcome, infeasible=False)
         return outcome
 

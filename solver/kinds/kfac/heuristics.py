@@ -152,10 +152,10 @@ def scheduled(
             for part, time in enumerate(sorted(ordered)):
                 times[lowered.op_of[plan.device, index, part]].append(time)
     unaligned = {}
-    for op, found in times.items():
-        start[op] = min(found)
-        if max(found) > min(found):
-            unaligned[problem.op_name(op)] = max(found) + int(problem.duration[op])
+    for op, starts in times.items():
+        start[op] = min(starts)
+        if max(starts) > min(starts):
+            unaligned[problem.op_name(op)] = max(starts) + int(problem.duration[op])
     return Schedule(problem, start), unaligned
 
 
@@ -177,18 +177,18 @@ def _breaks(
         (int(problem.after[edge]), _broken_precedence(problem, edge))
         for edge in np.flatnonzero(early).tolist()
     }
-    found: dict[int, Counter[str]] = defaultdict(Counter)
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
     for op, rule in sorted(broken):
-        found[int(problem.device[op])][rule] += 1
-    others = {"window": "outside_holes", "overlap": "overlap", "memory": "memory"}
+        counts[int(problem.device[op])][rule] += 1
+    names = {"window": "outside_holes", "overlap": "overlap", "memory": "memory"}
     device_of = dict(
         zip(problem.op_names(range(problem.num_ops)), problem.device, strict=True)
     )
     for violation in violations:
         if violation.rule != "precedence" and violation.ops:
             device = int(device_of[violation.ops[-1]])
-            found[device][others.get(violation.rule, violation.rule)] += 1
-    return {device: dict(rules) for device, rules in found.items()}
+            counts[device][names.get(violation.rule, violation.rule)] += 1
+    return {device: dict(rules) for device, rules in counts.items()}
 
 
 def _broken_precedence(problem: Problem, edge: int) -> str:

@@ -170,12 +170,12 @@ class _SimulatedPattern:
     def _recorded(self, device: int) -> tuple[Work, ...]:
         # As if it had been measured after the pipeline, in turn.
         start = self.iteration.period
-        found = []
+        entries = []
         for work in self._work(device):
             end = start + work.parts * work.length
-            found.append(replace(work, recorded=(start, end)))
+            entries.append(replace(work, recorded=(start, end)))
             start = end
-        return tuple(found)
+        return tuple(entries)
 
     def _sync_devices(self, module: KfacModule) -> tuple[int, ...]:
         return sync_devices(module, self.holders[module.stage])

@@ -49,10 +49,10 @@ def check_pattern(pattern: str) -> None:
     Raises `InputError`: field ``pattern``; names the nearest heuristic.
     """
     if pattern not in PATTERNS:
-        known = [FREE_PIPELINE, *PATTERNS]
+        names = [FREE_PIPELINE, *PATTERNS]
         raise InputError(
             f'unknown pipeline heuristic "{pattern[:60]}"'
-            + did_you_mean(pattern[:60], known),
+            + did_you_mean(pattern[:60], names),
             field="pattern",
         )
 
@@ -113,14 +113,14 @@ class PinnedIteration:
         optimizers = self.problem.by_place(OPTIMIZER_KIND)
         reductions = self.problem.by_place(ALLREDUCE_KIND)
         reduction_of = {stage: ops for (stage, _), ops in reductions.items()}
-        ready, busy_until = {}, dict.fromkeys(self.problem.span_resources.tolist(), 0)
+        release, busy_until = {}, dict.fromkeys(self.problem.span_resources.tolist(), 0)
         for (stage, device), ops in compute.items():
-            ready[stage, device] = int(self._end[reduction_of.get(stage, ops)].max())
+            release[stage, device] = int(self._end[reduction_of.get(stage, ops)].max())
             stream = int(self.problem.span_resources[device])
             busy_until[stream] = max(busy_until[stream], int(self._end[ops].max()))
-        for place in sorted(compute, key=lambda place: (ready[place], place)):
+        for place in sorted(compute, key=lambda place: (release[place], place)):
             stream = int(self.problem.span_resources[place[1]])
-            began = max(busy_until[stream], ready[place])
+            began = max(busy_until[stream], release[place])
             times = [
                 Fraction(module.precondition) for module in modules.get(place[0], ())
             ]
@@ -131,7 +131,7 @@ class PinnedIteration:
             self.start[optimizer] = ends[-1]
             self._end[optimizer] = ends[-1] + self.problem.duration[optimizer]
             last = int(max(ends[-1], self._end[optimizer].max(initial=0)))
-            self.complete[place] = last if ticks or len(optimizer) else ready[place]
+            self.complete[place] = last if ticks or len(optimizer) else release[place]
             busy_until[stream] = last if last > began else busy_until[stream]
         return busy_until
 
@@ -189,10 +189,10 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
         busy = busy[np.argsort(problem.pinned[busy])]
         begins = [0, *(problem.pinned[busy] + problem.duration[busy]).tolist()]
         holes = list(zip(begins, problem.pinned[busy].tolist(), strict=False))
-        own = ops[free[ops]]
-        for length in np.unique(problem.duration[own]).tolist():
+        kfac_ops = ops[free[ops]]
+        for length in np.unique(problem.duration[kfac_ops]).tolist():
             starts = [*windows_in(holes, rule.room_for(length)), (begins[-1], NO_END)]
-            alike = own[problem.duration[own] == length].tolist()
+            alike = kfac_ops[problem.duration[kfac_ops] == length].tolist()
             windows |= dict.fromkeys(alike, np.array(starts, dtype=np.int64))
     return windows
 
@@ -238,10 +238,8 @@ def fill_bubbles(pinned: Problem) -> Schedule:
 
 def _by_kind(*kinds: str) -> Callable[[Problem], IntArray]:
     def rule(problem: Problem) -> IntArray:
-        place = {kind: position for position, kind in enumerate(kinds)}
-        order = np.array(
-            [place.get(kind, -1) for kind in problem.kinds], dtype=np.int64
-        )
+        rank = {kind: position for position, kind in enumerate(kinds)}
+        order = np.array([rank.get(kind, -1) for kind in problem.kinds], dtype=np.int64)
         return ranked(order[problem.kind])
 
     return rule

@@ -49,32 +49,32 @@ def pipefisher(pattern: RefreshPattern) -> list[DevicePlan]:
 
 
 def _plan(device: DevicePattern, pattern: RefreshPattern) -> DevicePlan:
-    left = [_Entry(index, device.work[index]) for index in greedy_order(device)]
+    pending = [_Entry(index, device.work[index]) for index in greedy_order(device)]
     pipeline = pipeline_entries(device, pattern.period)
     stretch = 1 + float(pattern.margin)
     saved = device.num_microbatches
-    placed = _Fill(left, stretch, 0, FIRST).walk(pipeline)
+    placed = _Fill(pending, stretch, 0, FIRST).walk(pipeline)
     placed.append(save_marker(SAVE_OFF, placed))
     room, counted = 0, 0
-    most, iterations = most_unrolled(pattern, [device.device]), 1
-    while left:
+    limit, iterations = most_unrolled(pattern, [device.device]), 1
+    while pending:
         room += sum(max(b.start - a.end, 0) for a, b in pairwise(placed[counted:]))
         counted = len(placed) - 1
-        if sum(map(_ticks, left)) <= room:
-            trial = [replace(entry) for entry in left]
+        if sum(map(_ticks, pending)) <= room:
+            trial = [replace(entry) for entry in pending]
             refilled = _Fill(trial, stretch, saved, REFILL).walk(placed)
             if not trial:
                 placed = refilled
                 break
-        if iterations >= most:
+        if iterations >= limit:
             raise too_long(pattern, [device.device], iterations)
         iterations += 1
-        before = len(left)
-        placed += _Fill(left, stretch, saved, EXTRA).walk(pipeline)
+        before = len(pending)
+        placed += _Fill(pending, stretch, saved, EXTRA).walk(pipeline)
         # PipeFisher gives up when no entry is finished, even if parts of one were placed.
-        if len(left) == before:
-            placed += [_as_recorded(entry) for entry in left]
-            left.clear()
+        if len(pending) == before:
+            placed += [_as_recorded(entry) for entry in pending]
+            pending.clear()
     placed.append(save_marker(SAVE_ON, placed))
     return number_iterations(device.device, placed)
 
@@ -91,14 +91,16 @@ def _as_recorded(entry: _Entry) -> Placed:
 
 class _Fill:
     def __init__(
-        self, left: list[_Entry], stretch: float, saved: int, phase: str
+        self, pending: list[_Entry], stretch: float, saved: int, phase: str
     ) -> None:
-        self.left = left
+        self.left = pending
         self.stretch = stretch
         self.saved = {"A": saved, "B": saved}
         self.phase = phase
-        self.waiting = Counter((e.work.label.kind, e.work.label.factor) for e in left)
-        self.shortest = min((entry.work.length for entry in left), default=0)
+        self.waiting = Counter(
+            (e.work.label.kind, e.work.label.factor) for e in pending
+        )
+        self.shortest = min((entry.work.length for entry in pending), default=0)
         self.placed: list[Placed] = []
 
     def walk(self, entries: Sequence[Placed]) -> list[Placed]:
@@ -124,19 +126,19 @@ class _Fill:
         return waits or (kind == "inv" and self.waiting["sync", factor] > 0)
 
     def _scan(self, cursor: int, end: int) -> int:
-        place = 0
-        while place < len(self.left):
-            entry = self.left[place]
-            parts = entry.work.parts if entry.is_queue else 1
+        index = 0
+        while index < len(self.left):
+            entry = self.left[index]
+            needed = entry.work.parts if entry.is_queue else 1
             while (
                 self._may_run(entry) and cursor + self.stretch * entry.work.length < end
             ):
                 cursor = self._put(entry, cursor)
-                if entry.done == parts:
-                    self._remove(place)
+                if entry.done == needed:
+                    self._remove(index)
                     break
             # Also after a removal: this skips the right-hand neighbour, as the original does.
-            place += 1
+            index += 1
         return cursor
 
     def _may_run(self, entry: _Entry) -> bool:
@@ -161,6 +163,6 @@ class _Fill:
         entry.done += 1
         return end
 
-    def _remove(self, place: int) -> None:
-        label = self.left.pop(place).work.label
+    def _remove(self, index: int) -> None:
+        label = self.left.pop(index).work.label
         self.waiting[label.kind, label.factor] -= 1

@@ -219,10 +219,13 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
         if entry.part is not None:
             starts[entry.work, entry.part] = start
             continue
-        parts = range(work[entry.work].parts)
-        left = [part for part in parts if (entry.work, part) not in starts]
-        for place, part in enumerate(left):
-            starts[entry.work, part] = start + place * work[entry.work].length
+        missing = [
+            part
+            for part in range(work[entry.work].parts)
+            if (entry.work, part) not in starts
+        ]
+        for position, part in enumerate(missing):
+            starts[entry.work, part] = start + position * work[entry.work].length
     return starts
 
 
@@ -302,8 +305,8 @@ class Refresh:
     @property
     def usage(self) -> float:
         """Busy share of all devices over their iterations, from 0."""
-        whole = sum(plan.iterations for plan in self.plans) * self.pattern.period
-        return sum(plan.busy(self.pattern) for plan in self.plans) / whole
+        total = sum(plan.iterations for plan in self.plans) * self.pattern.period
+        return sum(plan.busy(self.pattern) for plan in self.plans) / total
 
     def _peak_saved(self, plan: DevicePlan) -> Fraction:
         device = self.pattern.devices[plan.device]

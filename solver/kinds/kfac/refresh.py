@@ -69,11 +69,13 @@ def find_fewest(turn: Turn) -> StopReason:
     task = turn.task
 
     def search(
-        component: ComponentSearch, known: ComponentResult, left: int
+        component: ComponentSearch, result: ComponentResult, remaining: int
     ) -> ComponentResult:
-        if known.is_proved:
-            return known
-        return component.fewest(known, task.most_iterations(component.devices), left)
+        if result.is_proved:
+            return result
+        return component.fewest(
+            result, task.most_iterations(component.devices), remaining
+        )
 
     return _search_components(turn, search)
 
@@ -84,9 +86,9 @@ def _search_components(
 ) -> StopReason:
     task = turn.task
     components = task.components(turn)
-    for place, component in enumerate(components):
-        task.results[place] = search(
-            component, task.results[place], len(components) - place
+    for index, component in enumerate(components):
+        task.results[index] = search(
+            component, task.results[index], len(components) - index
         )
         task.report()
         if task.is_interrupted or task.infeasible is not None:
@@ -179,12 +181,12 @@ class RefreshTask(Task):
         for result in self.results:
             self.board.raise_bound(result.lower, result.by)
         counts = [result.iterations for result in self.results]
-        known = [count for count in counts if count is not None]
+        scheduled = [count for count in counts if count is not None]
         value = self.board.value
         if (
-            known
-            and len(known) == len(counts)
-            and (value is None or max(known) < value)
+            scheduled
+            and len(scheduled) == len(counts)
+            and (value is None or max(scheduled) < value)
         ):
             self.board.propose(self._joined()[1], self.found_by)
 
@@ -195,13 +197,13 @@ class RefreshTask(Task):
             ComponentResult(tuple(devices), None, 1, "trivial", StopReason.TIME)
             for devices in components
         ]
-        for place, devices in enumerate(components):
+        for index, devices in enumerate(components):
             bound = iterations_bound(self.pattern, devices, clock)
             if bound.infeasible_reason is not None:
                 self.infeasible_reason = bound.infeasible_reason
                 return
-            self.results[place] = replace(
-                self.results[place], lower=bound.value, by=bound.by
+            self.results[index] = replace(
+                self.results[index], lower=bound.value, by=bound.by
             )
         self.report()
 
@@ -212,12 +214,12 @@ class RefreshTask(Task):
         """
         outcome = self.kind.run_on_pattern(heuristic, self.instance, self.pattern)
         if isinstance(outcome, RefreshOutcome) and outcome.plans is not None:
-            for place, result in enumerate(self.results):
-                found = self._valid_part(
+            for index, result in enumerate(self.results):
+                schedule = self._valid_part(
                     outcome.name, outcome.plans, result.devices, result.iterations
                 )
-                if found is not None:
-                    self.results[place] = result.improved_by(found)
+                if schedule is not None:
+                    self.results[index] = result.improved_by(schedule)
         self.report()
         self.note(outcome)
 
@@ -226,15 +228,15 @@ class RefreshTask(Task):
         name: str,
         plans: Sequence[DevicePlan],
         devices: Sequence[int],
-        known: int | None,
+        limit: int | None,
     ) -> ComponentSchedule | None:
-        """Return the part of plans for some devices; None if wrong or longer than `known`."""
-        most = max(plans[device].iterations for device in devices)
-        if known is not None and most > known:
+        """Return the part of plans for some devices; None if wrong or longer than `limit`."""
+        iterations = max(plans[device].iterations for device in devices)
+        if limit is not None and iterations > limit:
             return None
         lowered = lower_refresh(
             self.pattern,
-            most,
+            iterations,
             devices=devices,
             weight_of=end_weights(self.instance.tie_break),
         )
@@ -279,11 +281,12 @@ class RefreshTask(Task):
         """
         if self.instance.refresh_interval is not None:
             return self.instance.refresh_interval
-        most = most_iterations(self.pattern, devices)
+        limit = most_iterations(self.pattern, devices)
         if not fits_one_period(self.pattern, devices) or self._without_memory is None:
-            return most
+            return limit
         return min(
-            most, max(self._without_memory[device].iterations for device in devices) + 1
+            limit,
+            max(self._without_memory[device].iterations for device in devices) + 1,
         )
 
     @cached_property

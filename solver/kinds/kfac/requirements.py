@@ -92,12 +92,14 @@ def refuse_unplaceable(pattern: RefreshPattern) -> None:
     enough = steady_iterations(pattern)
     for devices, (length, (device, index)) in hardest.items():
         room = pattern.room_for(length)
-        windows = [windows_in(pattern.holes(each, enough), room) for each in devices]
+        windows = [
+            windows_in(pattern.holes(number, enough), room) for number in devices
+        ]
         if not reduce(common_starts, windows):
-            where = " and ".join(f"device {each}" for each in devices)
+            names = " and ".join(f"device {number}" for number in devices)
             raise InputError(
                 f"an op of {pattern.scale.time(length)} {pattern.scale.unit} fits no hole of "
-                f"{where}, even alone (margin {float(pattern.margin):g}); "
+                f"{names}, even alone (margin {float(pattern.margin):g}); "
                 "expected shorter ops, a smaller margin, or larger bubbles",
                 field=pattern.devices[device].work[index].label.text,
             )
@@ -124,10 +126,10 @@ def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
         one has more.
     """
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
-    parts = sum(
+    num_parts = sum(
         work.parts for device in devices for work in pattern.devices[device].work
     )
-    return max(1, (unrolling.MAX_UNROLLED - parts) // max(pinned, 1))
+    return max(1, (unrolling.MAX_UNROLLED - num_parts) // max(pinned, 1))
 
 
 def too_long(

@@ -222,14 +222,14 @@ def test_a_capacity_that_nothing_keeps_refutes_the_number(
 def test_time_is_shared_and_what_was_used_is_gone() -> None:
     budget = Budget(SearchLimits(seconds=None, deterministic=12, gap=0.5, seed=7))
     assert budget.share(4) == SearchLimits(None, 3, gap=0.0, seed=7)
-    assert budget.share(4, most=2).deterministic == 2
+    assert budget.share(4, cap=2).deterministic == 2
     budget.used_units += 4.0
     assert budget.share(4).deterministic == 2
     endless = Budget(SearchLimits(seconds=None))
     assert endless.share(2) == SearchLimits(None, None)
-    assert endless.share(2, most=5) == SearchLimits(None, 5)
-    assert Budget(SearchLimits(seconds=0)).share(2, most=5).seconds == 0
-    assert Budget(SearchLimits(seconds=1000)).share(2, most=5) == SearchLimits(5, None)
+    assert endless.share(2, cap=5) == SearchLimits(None, 5)
+    assert Budget(SearchLimits(seconds=0)).share(2, cap=5).seconds == 0
+    assert Budget(SearchLimits(seconds=1000)).share(2, cap=5) == SearchLimits(5, None)
 
 
 # Tie-breaks ----------------------------------------------------------------------------------
