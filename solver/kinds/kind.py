@@ -188,8 +188,8 @@ class Kind(Generic[AnyInstance]):
         `heuristic`, `instance`: the heuristic, and an instance of this kind.
         Returns: follows the words "not applicable:" in reports.
         """
-        known = {one.name for one in self.heuristics_of(instance)}
-        if not heuristic.is_own and heuristic.name not in known:
+        names = {candidate.name for candidate in self.heuristics_of(instance)}
+        if not heuristic.is_own and heuristic.name not in names:
             return f"needs {heuristic.made_for}"
         return heuristic.obstacle(instance)
 
@@ -260,13 +260,13 @@ class Kind(Generic[AnyInstance]):
         return None
 
     def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
-        found: Proposal = heuristic.propose(request)
-        if not heuristic.is_generic or found.order is not None:
-            return found
+        proposal: Proposal = heuristic.propose(request)
+        if not heuristic.is_generic or proposal.order is not None:
+            return proposal
         # Of users' own schedules a wrong one is shown as it is.
-        if heuristic.is_own and check_schedule(request.problem, found.schedule):
-            return found
-        return self.adapt(request.instance, found.schedule)
+        if heuristic.is_own and check_schedule(request.problem, proposal.schedule):
+            return proposal
+        return self.adapt(request.instance, proposal.schedule)
 
     def simulate(
         self,

@@ -66,13 +66,13 @@ def _cap(value: Any) -> Any:
         except ValueError:
             number = Decimal(0)
         if number < 1 or number != number.to_integral_value():
-            where = f" for group {str(key)[:60]}" if key is not None else ""
+            suffix = f" for group {str(key)[:60]}" if key is not None else ""
             raise ValueError(
-                f"expected a whole number >= 1{where}, or an object with one per group, "
+                f"expected a whole number >= 1{suffix}, or an object with one per group, "
                 f"got {describe(cap)}"
             )
-    whole = {str(key): int(cap) for key, cap in caps.items()}
-    return whole if isinstance(value, dict) else int(value)
+    limits = {str(key): int(cap) for key, cap in caps.items()}
+    return limits if isinstance(value, dict) else int(value)
 
 
 class OverlapNode(StrictModel):
@@ -172,43 +172,43 @@ class OverlapInstance(Instance):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        place: dict[str, int] = {}
+        index_of: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
-            if node.name in place:
-                places = f"nodes {place[node.name]} and {index}"
-                text = f'the name "{node.name[:60]}" is there twice ({places})'
+            if node.name in index_of:
+                pair = f"nodes {index_of[node.name]} and {index}"
+                text = f'the name "{node.name[:60]}" is there twice ({pair})'
                 raise _fault(index, ".name", text)
             if node.name.startswith(RESERVED):
                 text = f'names that begin with {" or ".join(RESERVED)} are taken, got "'
                 raise _fault(index, ".name", f'{text}{node.name[:60]}"')
-            place[node.name] = index
+            index_of[node.name] = index
         for index, node in enumerate(self.nodes):
-            self._check_deps(index, "deps", node, place)
-            self._check_deps(index, "after", node, place)
+            self._check_deps(index, "deps", node, index_of)
+            self._check_deps(index, "after", node, index_of)
         for index, node in enumerate(self.nodes):
             self._check_kind(index, node)
         self._check_waits()
         self._check_groups()
-        self._check_buffers(place)
+        self._check_buffers(index_of)
         return self
 
     def _check_deps(
-        self, index: int, field: str, node: OverlapNode, place: dict[str, int]
+        self, index: int, field: str, node: OverlapNode, index_of: dict[str, int]
     ) -> None:
         names: tuple[str, ...] = getattr(node, field)
         for number, name in enumerate(names):
             key = f".{field}[{number}]"
-            if name not in place:
-                hint = did_you_mean(name[:60], place)
+            if name not in index_of:
+                hint = did_you_mean(name[:60], index_of)
                 raise _fault(index, key, f'unknown node "{name[:60]}"{hint}')
-            if place[name] >= index:
-                what = (
+            if index_of[name] >= index:
+                dependency = (
                     "itself"
-                    if place[name] == index
+                    if index_of[name] == index
                     else f'"{name[:60]}", which comes later'
                 )
                 verb = "depends on" if field == "deps" else "stays after"
-                text = f'"{node.name[:60]}" {verb} {what}; expected earlier nodes only '
+                text = f'"{node.name[:60]}" {verb} {dependency}; expected earlier nodes only '
                 raise _fault(
                     index, key, f"{text}(a cycle, or nodes out of program order)"
                 )
@@ -257,7 +257,7 @@ class OverlapInstance(Instance):
                     field=f"max_in_flight.{group[:60]}",
                 )
 
-    def _check_buffers(self, place: dict[str, int]) -> None:
+    def _check_buffers(self, index_of: dict[str, int]) -> None:
         if self.buffers is None:
             return
         for index, node in enumerate(self.nodes):
@@ -266,12 +266,12 @@ class OverlapInstance(Instance):
         for number, buffer in enumerate(self.buffers):
             field = f"buffers[{number}]"
             for name in (*filter(None, [buffer.producer]), *buffer.users):
-                if name not in place:
-                    hint = did_you_mean(name[:60], place)
+                if name not in index_of:
+                    hint = did_you_mean(name[:60], index_of)
                     raise InputError(f'unknown node "{name[:60]}"{hint}', field=field)
-            made = -1 if buffer.producer is None else place[buffer.producer]
+            produced = -1 if buffer.producer is None else index_of[buffer.producer]
             for name in buffer.users:
-                if place[name] < made:
+                if index_of[name] < produced:
                     text = (
                         f'"{name[:60]}" comes before the producer "{buffer.producer}"'
                     )
@@ -293,16 +293,20 @@ class OverlapInstance(Instance):
     @cached_property
     def orders(self) -> frozenset[tuple[int, int]]:
         """Pairs of positions that every program order keeps and that are no dependencies."""
-        at = self.index_of
+        index_of = self.index_of
         pairs = {
-            (at[name], index)
+            (index_of[name], index)
             for index, node in enumerate(self.nodes)
             for name in node.after
         }
         for buffer in self.buffers or ():
             if buffer.producer is not None:
-                made = at[buffer.producer]
-                pairs |= {(made, at[name]) for name in buffer.users if at[name] != made}
+                producer = index_of[buffer.producer]
+                pairs |= {
+                    (producer, index_of[name])
+                    for name in buffer.users
+                    if index_of[name] != producer
+                }
         return frozenset(pair for pair in pairs if pair[0] not in self.deps[pair[1]])
 
     @cached_property
@@ -340,20 +344,20 @@ class OverlapInstance(Instance):
     def previous_along(self, order: Iterable[int]) -> dict[int, int]:
         """Return the collective of the same group before each one, in an order of positions."""
         latest: dict[str, int] = {}
-        found = {}
+        previous = {}
         for index in order:
             if self.nodes[index].kind is NodeKind.COMM:
                 group = self.group_of(index)
                 if group in latest:
-                    found[index] = latest[group]
+                    previous[index] = latest[group]
                 latest[group] = index
-        return found
+        return previous
 
     @property
     def sizes(self) -> list[Fraction]:
         """Bytes of everything that is held at some time."""
         held = self.nodes if self.buffers is None else self.buffers
-        return [Fraction(each.bytes) for each in held if each.bytes]
+        return [Fraction(entry.bytes) for entry in held if entry.bytes]
 
     def cap_of(self, group: str) -> int | None:
         """Return the most collectives of a group in flight, None where there is no cap."""

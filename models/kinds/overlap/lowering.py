@@ -100,10 +100,10 @@ def stretched_scale(instance: OverlapInstance, scale: TimeScale) -> TimeScale:
     )
     # Where not even one such step fits, a power of ten keeps what is rounded up short.
     step = step if longest * step <= MAX_TICKS else 10
-    parts = 1
-    while step > 1 and 0 < longest * parts * step <= MAX_TICKS:
-        parts *= step
-    return replace(scale, tick=scale.tick / parts)
+    divisor = 1
+    while step > 1 and 0 < longest * divisor * step <= MAX_TICKS:
+        divisor *= step
+    return replace(scale, tick=scale.tick / divisor)
 
 
 class _OverlapLowering:
@@ -154,8 +154,8 @@ class _OverlapLowering:
                 self.points.append(index)
         kinds = [self.builder.kind_number(node.kind.value) for node in nodes]
         # Stretched times start from the given durations: below them whole ticks are a bound.
-        whole = floor if self.instance.contention else ceil
-        ticks = [whole(Fraction(node.duration) / self.scale.tick) for node in nodes]
+        rounded = floor if self.instance.contention else ceil
+        ticks = [rounded(Fraction(node.duration) / self.scale.tick) for node in nodes]
         self.builder.add_ops(
             np.array(kinds, dtype=np.int64),
             np.array(ticks, dtype=np.int64),
@@ -175,7 +175,7 @@ class _OverlapLowering:
     def _placed_waits(self) -> set[int]:
         """Return the waits that are points: their place matters to a collective or a cap."""
         instance = self.instance
-        found = set()
+        waits = set()
         for wait, collective in instance.collective_of.items():
             launches = any(
                 instance.nodes[u].kind is NodeKind.COMM for u in self.users[wait]
@@ -187,8 +187,8 @@ class _OverlapLowering:
                 or instance.max_live_bytes is not None
                 or instance.orders
             ):
-                found.add(wait)
-        return found
+                waits.add(wait)
+        return waits
 
     def _add_precedences(self) -> None:
         pairs = [
@@ -299,16 +299,17 @@ class _OverlapLowering:
         return op
 
     def _buffers(self, cap: Fraction, buffers: tuple[OverlapBuffer, ...]) -> Pool:
-        instance, at = self.instance, self.instance.index_of
+        instance, index_of = self.instance, self.instance.index_of
         acquired, released, initial = [], [], Fraction(0)
         for number, buffer in enumerate(buffers):
             amount = Fraction(buffer.bytes)
             if buffer.producer is None:
                 initial += amount
             else:
-                acquired.append((self._place(at[buffer.producer]), amount))
+                acquired.append((self._place(index_of[buffer.producer]), amount))
             users = {
-                at[name] for name in buffer.users or filter(None, [buffer.producer])
+                index_of[name]
+                for name in buffer.users or filter(None, [buffer.producer])
             }
             if buffer.kept or not users or not amount:
                 continue
@@ -326,12 +327,12 @@ def _last_users(
     A wait stands for the output of its collective: the users of the wait count, and the wait
     itself only where it has none.
     """
-    found: set[int] = set()
+    nodes: set[int] = set()
     for user in users.get(index, []):
         is_alias = instance.collective_of.get(user) == index
-        found.update(users.get(user, []) or [user] if is_alias else [user])
-    covered = {dep for user in found for dep in instance.deps[user]}
-    return sorted(found - covered)
+        nodes.update(users.get(user, []) or [user] if is_alias else [user])
+    covered = {dep for user in nodes for dep in instance.deps[user]}
+    return sorted(nodes - covered)
 
 
 _Signature = tuple[tuple[object, ...], ...]
@@ -347,10 +348,10 @@ def alike_parts(instance: OverlapInstance) -> list[IntArray]:
     if instance.collective_order == "frozen":
         return []
     alike: dict[_Signature, list[list[int]]] = defaultdict(list)
-    for part in _parts(instance):
-        alike[_signature(instance, part)].append(part)
+    for component in _parts(instance):
+        alike[_signature(instance, component)].append(component)
     return [
-        np.array(parts, dtype=np.int64) for parts in alike.values() if len(parts) > 1
+        np.array(family, dtype=np.int64) for family in alike.values() if len(family) > 1
     ]
 
 
@@ -366,20 +367,20 @@ def _parts(instance: OverlapInstance) -> list[list[int]]:
     for index, deps in enumerate(instance.deps):
         for dep in deps:
             leader[find(index)] = find(dep)
-    parts: dict[int, list[int]] = defaultdict(list)
+    components: dict[int, list[int]] = defaultdict(list)
     for index in range(len(leader)):
-        parts[find(index)].append(index)
-    return list(parts.values())
+        components[find(index)].append(index)
+    return list(components.values())
 
 
-def _signature(instance: OverlapInstance, part: list[int]) -> _Signature:
-    place = {index: number for number, index in enumerate(part)}
+def _signature(instance: OverlapInstance, component: list[int]) -> _Signature:
+    position = {index: number for number, index in enumerate(component)}
     return tuple(
         (
             instance.nodes[index].kind,
             instance.nodes[index].duration,
             instance.nodes[index].group,
-            tuple(sorted(place[dep] for dep in instance.deps[index])),
+            tuple(sorted(position[dep] for dep in instance.deps[index])),
         )
-        for index in part
+        for index in component
     )

@@ -27,7 +27,7 @@ class Slowdown:
     @cached_property
     def pairs(self) -> dict[tuple[int, int], tuple[Fraction, Fraction]]:
         """Factor of the kernel and of the collective, by (kernel, collective)."""
-        found: dict[tuple[int, int], tuple[Fraction, Fraction]] = {}
+        factors: dict[tuple[int, int], tuple[Fraction, Fraction]] = {}
         nodes = self.instance.nodes
         kernels = self.instance.of_kind(NodeKind.COMPUTE)
         comms = self.instance.of_kind(NodeKind.COMM)
@@ -37,12 +37,14 @@ class Slowdown:
                     continue
                 for comm in comms:
                     if rule.collective in {None, nodes[comm].collective}:
-                        one, other = found.get((kernel, comm), (NONE, NONE))
-                        found[kernel, comm] = (
-                            max(one, Fraction(rule.kernel_factor)),
-                            max(other, Fraction(rule.collective_factor)),
+                        kernel_factor, collective_factor = factors.get(
+                            (kernel, comm), (NONE, NONE)
                         )
-        return found
+                        factors[kernel, comm] = (
+                            max(kernel_factor, Fraction(rule.kernel_factor)),
+                            max(collective_factor, Fraction(rule.collective_factor)),
+                        )
+        return factors
 
 
 @dataclass
@@ -84,8 +86,8 @@ class ContendedStreams:
             self.start[node] = self.clock
         while any(dep not in self.end for dep in instance.deps[node]):
             self._step(None)
-        ready = max((self.end[dep] for dep in instance.deps[node]), default=0)
-        assert ready <= self.clock
+        release = max((self.end[dep] for dep in instance.deps[node]), default=0)
+        assert release <= self.clock
         if kind is NodeKind.COMPUTE:
             self.start[node] = self.clock
             self.left[node] = self.length[node]
@@ -121,11 +123,11 @@ class ContendedStreams:
         active = self._active()
         factors = self._factors(kernel, active)
         assert factors, "a program that waits for what nobody launched"
-        ends = {node: self.left[node] * factor for node, factor in factors}
-        step = min(ends.values())
+        remaining = {node: self.left[node] * factor for node, factor in factors}
+        step = min(remaining.values())
         self.clock += step
         for node, factor in factors:
-            if ends[node] == step:
+            if remaining[node] == step:
                 del self.left[node]
                 self.end[node] = self.clock
             else:
@@ -149,18 +151,22 @@ class ContendedStreams:
         self, kernel: int | None, active: list[int]
     ) -> list[tuple[int, Fraction]]:
         pairs = self.slowdown.pairs
-        both = [
+        slowdowns = [
             pairs.get((kernel, comm), (NONE, NONE))
             for comm in active
             if kernel is not None
         ]
-        own = (
-            [other for _, other in both] if kernel is not None else [NONE] * len(active)
+        comm_factors = (
+            [factor for _, factor in slowdowns]
+            if kernel is not None
+            else [NONE] * len(active)
         )
-        found = list(zip(active, own, strict=True))
+        factors = list(zip(active, comm_factors, strict=True))
         if kernel is not None:
-            found.append((kernel, max((one for one, _ in both), default=NONE)))
-        return found
+            factors.append(
+                (kernel, max((factor for factor, _ in slowdowns), default=NONE))
+            )
+        return factors
 
 
 def shortened(work: Fraction) -> Fraction:
@@ -199,7 +205,7 @@ def contended_times(
     for node in order:
         streams.run(node)
     streams.makespan()
-    places = range(len(order))
-    return [streams.start[place] for place in places], [
-        streams.end[place] for place in places
+    nodes = range(len(order))
+    return [streams.start[node] for node in nodes], [
+        streams.end[node] for node in nodes
     ]

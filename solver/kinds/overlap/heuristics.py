@@ -134,7 +134,9 @@ def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
     `instance`, `schedule`: the program, and a schedule of its problem.
     Returns: the order and its schedule.
     """
-    found = realised(instance, LoweredOverlap.of(instance, schedule.problem), schedule)
-    if found is None:
+    realisation = realised(
+        instance, LoweredOverlap.of(instance, schedule.problem), schedule
+    )
+    if realisation is None:
         raise HeuristicFailedError("no program order of its schedule keeps the caps")
-    return Proposal(found[1], order=found[0])
+    return Proposal(realisation[1], order=realisation[0])

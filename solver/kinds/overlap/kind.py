@@ -105,10 +105,10 @@ class OverlapKind(Kind[OverlapInstance]):
     ) -> HeuristicEntry:
         """Return the entry of a heuristic with the figures of its program order."""
         entry = super().entry_of(instance, problem, outcome)
-        found: dict[str, Any] = dict(entry)
+        fields: dict[str, Any] = dict(entry)
         if outcome.order is not None:
-            found |= ProgramReport(instance, problem, outcome.order).figures()
-        return OverlapEntry.model_validate(found)
+            fields |= ProgramReport(instance, problem, outcome.order).figures()
+        return OverlapEntry.model_validate(fields)
 
     def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
         """Return the names of the nodes in program order, None where there is no order."""
@@ -143,13 +143,13 @@ def lower_bytes(turn: Turn) -> None:
     task, best = turn.task, turn.board.incumbent
     if best is None or best.order is None:
         return
-    least = least_bytes(
+    outcome = least_bytes(
         task.instance, best.order, best.schedule.makespan, turn.limits()
     )
-    task.least_bytes = float(least.lower)
+    task.least_bytes = float(outcome.lower)
     # Nobody improves the makespan any more: an order of the same makespan takes the place.
-    run = run_order(task.instance, task.lowered, least.order)[0]
-    turn.board.propose(run, BYTES, order=least.order, ties=True)
+    run = run_order(task.instance, task.lowered, outcome.order)[0]
+    turn.board.propose(run, BYTES, order=outcome.order, ties=True)
 
 
 BYTES = "live bytes"
@@ -194,8 +194,8 @@ class ProgramTask(ScheduleTask):
                 text = f"not a valid schedule of {self.instance.name}: {plan.broken}"
                 raise InputError(text, field=START)
             given, problem = plan.schedule, plan.schedule.problem
-        known = self.known_schedule(given, problem)
-        if not self.board.propose(known, START, order=order):
+        schedule = self.known_schedule(given, problem)
+        if not self.board.propose(schedule, START, order=order):
             raise InputError(
                 "no program order of its schedule keeps the caps", field=START
             )
@@ -205,21 +205,21 @@ class ProgramTask(ScheduleTask):
     ) -> Incumbent | None:
         """Return the program order of a schedule, None where there is none or it is not better."""
         if order is None:
-            found = realised(self.instance, self.lowered, schedule)
-            if found is None:
+            realisation = realised(self.instance, self.lowered, schedule)
+            if realisation is None:
                 return None
-            order, schedule = found
+            order, schedule = realisation
         return admit_checked(schedule, by, best, order)
 
     def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
         """Look for a program order of CP-SAT's schedule where it has none as it is."""
         from ppsolve.solver.kinds.overlap.least_bytes import idle_free_schedule
 
-        found, value = answer.schedule, self.board.value
-        if found is None or (value is not None and value <= found.value):
+        schedule, value = answer.schedule, self.board.value
+        if schedule is None or (value is not None and value <= schedule.value):
             return answer.stop_reason
-        if realised(self.instance, self.lowered, found) is None:
-            early = idle_free_schedule(found, limits)
+        if realised(self.instance, self.lowered, schedule) is None:
+            early = idle_free_schedule(schedule, limits)
             if early is None or realised(self.instance, self.lowered, early) is None:
                 return StopReason.NO_PROGRAM
             self.board.propose(early, EXACT)
@@ -227,11 +227,11 @@ class ProgramTask(ScheduleTask):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best program order has."""
-        found, best = super().figures(), self.board.incumbent
+        fields, best = super().figures(), self.board.incumbent
         if best is not None and best.order is not None:
             program = ProgramReport(self.instance, self.problem, best.order)
-            found |= program.figures() | program.curves()
-        return found | {"least_peak_bytes": self.least_bytes}
+            fields |= program.figures() | program.curves()
+        return fields | {"least_peak_bytes": self.least_bytes}
 
 
 def solve_alone(turn: Turn) -> Outcome:
@@ -240,22 +240,22 @@ def solve_alone(turn: Turn) -> Outcome:
     plain = task.instance.model_copy(update={"contention": ()})
     # The scale of stretched times divides exact ticks: those of nodes alone are easier to search.
     problem = task.kind.lower(plain) if task.scale.is_exact else task.problem
-    alone = ProgramTask(task.kind, plain, problem)
-    parts = int(alone.scale.tick / task.scale.tick)
-    alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
+    relaxed = ProgramTask(task.kind, plain, problem)
+    ratio = int(relaxed.scale.tick / task.scale.tick)
+    relaxed.board.clock, relaxed.board.gap = turn.clock, turn.options.gap
 
     def tell(event: str, by: str) -> None:
-        best = alone.board.incumbent
+        best = relaxed.board.incumbent
         if event == "bound":
-            board.raise_bound(alone.board.bound.value * parts, by)
+            board.raise_bound(relaxed.board.bound.value * ratio, by)
         elif best is not None and best.order is not None:
             # Slowed down, outputs may be held longer than a cap allows.
             run = valid_run(task.instance, task.lowered, best.order)
             if run is not None:
                 board.propose(run, by, order=best.order)
 
-    alone.board.subscribe(tell)
-    inner = replace(turn, task=alone, heuristics=())
+    relaxed.board.subscribe(tell)
+    inner = replace(turn, task=relaxed, heuristics=())
     steps = [step for step in (BOUNDS, QUICK, WHOLE) if step.applies(inner)]
     return in_sequence(inner, steps)
 

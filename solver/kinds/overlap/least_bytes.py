@@ -47,16 +47,15 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
     # Most searches take 0.1 s and 0.01 units; one that takes longer may end, as any schedule found
     # will do: the replay of its program order decides.
     seconds, units = (
-        math.inf if left is None else left
-        for left in (limits.seconds, limits.deterministic)
+        math.inf if limit is None else limit
+        for limit in (limits.seconds, limits.deterministic)
     )
     within = replace(
         limits, seconds=min(10.0, seconds), deterministic=min(5.0, units), gap=0.0
     )
     question = Question(0, Schedule(early, schedule.start))
-    outcome = solve(ImpliedOrder(early), question, within)
-    found = outcome.schedule
-    return None if found is None else Schedule(problem, found.start)
+    answer = solve(ImpliedOrder(early), question, within).schedule
+    return None if answer is None else Schedule(problem, answer.start)
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,12 @@ def least_bytes(
     low, tried, high = 0, 0, search.peak(best)
     while tried < high and not search.is_out_of_time():
         cap = (tried + high) // 2
-        found = search.order_within(cap)
-        if found:
-            best, high = found, search.peak(found)
+        candidate = search.order_within(cap)
+        if candidate:
+            best, high = candidate, search.peak(candidate)
             continue
         tried = cap + 1
-        if found is None:
+        if candidate is None:
             low = tried
     return LeastBytes(best, low * search.unit)
 
@@ -102,20 +101,20 @@ class _LeastBytesSearch:
         self.durations = lower_overlap(instance).duration[: len(instance.nodes)]
         sizes = instance.sizes
         denominator = math.lcm(*(size.denominator for size in sizes))
-        whole = [int(size * denominator) for size in sizes]
-        self.unit = Fraction(math.gcd(*whole) or 1, denominator)
+        amounts = [int(size * denominator) for size in sizes]
+        self.unit = Fraction(math.gcd(*amounts) or 1, denominator)
 
     def peak(self, order: Sequence[int]) -> int:
         timed = replay(self.instance, order, self.durations.tolist())
         return int(bytes_of_order(self.instance, order, timed).peak / self.unit)
 
     def is_out_of_time(self) -> bool:
-        left = self._left()
-        return left.seconds == 0 or left.deterministic == 0
+        remaining = self._left()
+        return remaining.seconds == 0 or remaining.deterministic == 0
 
     def _left(self) -> SearchLimits:
-        left = self.limits.less(time.monotonic() - self.began, self.units_used)
-        return replace(left, gap=0.0)
+        remaining = self.limits.less(time.monotonic() - self.began, self.units_used)
+        return replace(remaining, gap=0.0)
 
     def _capacity(self, cap: int) -> Decimal:
         """Return a capacity of which a pool lets `cap` units be held, and not one more."""
@@ -147,8 +146,12 @@ class _LeastBytesSearch:
     ) -> list[int] | None:
         """Return a program order of a schedule, else of one without needless idle time."""
         lowered = LoweredOverlap.of(limited, schedule.problem)
-        found = realised(limited, lowered, schedule)
-        if found is None or found[1].makespan > self.makespan:
+        realisation = realised(limited, lowered, schedule)
+        if realisation is None or realisation[1].makespan > self.makespan:
             early = idle_free_schedule(schedule, self._left())
-            found = None if early is None else realised(limited, lowered, early)
-        return None if found is None or found[1].makespan > self.makespan else found[0]
+            realisation = None if early is None else realised(limited, lowered, early)
+        return (
+            None
+            if realisation is None or realisation[1].makespan > self.makespan
+            else realisation[0]
+        )

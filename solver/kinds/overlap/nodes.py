@@ -49,8 +49,8 @@ class OverlapProgram:
         for before, after in instance.orders:
             deps[after].append(before)
         names = [node.name for node in instance.nodes]
-        places = range(len(names))
-        by_rank = sorted(places, key=names.__getitem__) if by_name else list(places)
+        numbers = range(len(names))
+        by_rank = sorted(numbers, key=names.__getitem__) if by_name else list(numbers)
         return cls(
             kind=[node.kind for node in instance.nodes],
             duration=as_integers([node.duration for node in instance.nodes])[0],
@@ -59,18 +59,20 @@ class OverlapProgram:
             comms=instance.of_kind(NodeKind.COMM),
             rank=np.argsort(by_rank).tolist(),
             instance=instance,
-            places=list(places),
+            places=list(numbers),
         )
 
     def permuted(self, order: list[int]) -> Self:
         """Return the same program with its nodes renumbered as they come in `order`."""
-        place: list[int] = np.argsort(order).tolist()
+        position: list[int] = np.argsort(order).tolist()
         return type(self)(
             kind=[self.kind[node] for node in order],
             duration=[self.duration[node] for node in order],
-            deps=[[place[dep] for dep in self.deps[node]] for node in order],
-            users=[sorted(place[user] for user in self.users[node]) for node in order],
-            comms=sorted(place[comm] for comm in self.comms),
+            deps=[[position[dep] for dep in self.deps[node]] for node in order],
+            users=[
+                sorted(position[user] for user in self.users[node]) for node in order
+            ],
+            comms=sorted(position[comm] for comm in self.comms),
             rank=[self.rank[node] for node in order],
             instance=self.instance,
             places=[self.places[node] for node in order],
@@ -80,8 +82,8 @@ class OverlapProgram:
     def node_of(self) -> dict[str, int]:
         """Number of each node, by its name."""
         return {
-            self.instance.nodes[place].name: node
-            for node, place in enumerate(self.places)
+            self.instance.nodes[index].name: node
+            for node, index in enumerate(self.places)
         }
 
     @cached_property
@@ -89,13 +91,13 @@ class OverlapProgram:
         """Direct dependencies of each node, without what only keeps an order."""
         numbers: list[int] = np.argsort(self.places).tolist()
         return [
-            [numbers[dep] for dep in self.instance.deps[place]] for place in self.places
+            [numbers[dep] for dep in self.instance.deps[index]] for index in self.places
         ]
 
     @cached_property
     def matmul(self) -> list[bool]:
         """Whether each node runs a matrix product: all kernels that take time if none says so."""
-        said = [self.instance.nodes[place].category == MATMUL for place in self.places]
+        said = [self.instance.nodes[index].category == MATMUL for index in self.places]
         return (
             said
             if any(said)
@@ -116,21 +118,21 @@ class OverlapProgram:
         Numbers count collectives in program order; a node that leads to none has the number of all
         collectives.
         """
-        found = [len(self.comms)] * self.size
+        first = [len(self.comms)] * self.size
         for number, comm in enumerate(self.comms):
-            found[comm] = number
+            first[comm] = number
         for node in range(self.size - 1, -1, -1):
             for dep in self.deps[node]:
-                found[dep] = min(found[dep], found[node])
-        return found
+                first[dep] = min(first[dep], first[node])
+        return first
 
 
 def users_of(deps: Iterable[Iterable[int]]) -> list[list[int]]:
     """Return for every node, in program order, the nodes that have it among their `deps`."""
     listed = list(deps)
     users: list[list[int]] = [[] for _ in listed]
-    for node, own in enumerate(listed):
-        for dep in own:
+    for node, direct in enumerate(listed):
+        for dep in direct:
             users[dep].append(node)
     return users
 

@@ -37,7 +37,7 @@ class _HidingScheduler:
         self.kind, self.duration = program.kind, program.duration
         instance = program.instance
         self.comm_of, self.wait_of = instance.collective_of, instance.wait_of
-        self.deps = [list(dict.fromkeys(own)) for own in program.deps]
+        self.deps = [list(dict.fromkeys(direct)) for direct in program.deps]
         if instance.collective_order == "free":
             self.deps = OverlapProgram.of(instance, chained=False).deps
         self.users = users_of(self.deps)
@@ -65,23 +65,23 @@ class _HidingScheduler:
     def _first_below(self, marked: Sequence[bool]) -> list[_Time]:
         """Return the number of the first marked node that each node is or leads to, else inf."""
         number = sum(marked)
-        found: list[_Time] = [math.inf] * len(marked)
+        numbers: list[_Time] = [math.inf] * len(marked)
         for node in range(len(marked) - 1, -1, -1):
             number -= marked[node]
-            below = min((found[user] for user in self.users[node]), default=math.inf)
-            found[node] = number if marked[node] else below
-        return found
+            below = min((numbers[user] for user in self.users[node]), default=math.inf)
+            numbers[node] = number if marked[node] else below
+        return numbers
 
     def _count_bytes(self, program: OverlapProgram) -> None:
         """Count what the program as it is holds up to each kernel, and what collectives touch."""
         memory = self.memory = PassMemory(program)
-        self.before, most = [], 0
+        self.before, peak = [], 0
         for node, is_heavy in enumerate(self.is_heavy):
             held = memory.live[node] - memory.free[node]
-            most = max(most, held)
+            peak = max(peak, held)
             if is_heavy:
-                self.before.append(most)
-                most = held
+                self.before.append(peak)
+                peak = held
         self.prefetched = [0] * len(self.before)
         self.allowed = memory.peak + max(GIB * memory.factor, memory.peak // 20)
         self.uses = [len(users) for users in memory.users]
@@ -156,8 +156,8 @@ class _HidingScheduler:
                 self._queue(user)
 
     def _run_kernel(self, node: int) -> None:
-        left = self._hide(node, self.duration[node])
-        self._start_beside(node, left)
+        remaining = self._hide(node, self.duration[node])
+        self._start_beside(node, remaining)
         self._schedule(node)
         self.kernel += self.is_heavy[node]
 
@@ -169,12 +169,12 @@ class _HidingScheduler:
     def _wait(self, node: int) -> None:
         comm = self.comm_of[node]
         group = self.group[comm]
-        for other in self.in_flight[: self.in_flight.index(comm)]:
-            if self.group[other] == group and other in self.in_flight:
-                self._wait(self.wait_of[other])
+        for earlier in self.in_flight[: self.in_flight.index(comm)]:
+            if self.group[earlier] == group and earlier in self.in_flight:
+                self._wait(self.wait_of[earlier])
         if self.exposed[comm] > 0:
-            left = self._hide(node, self.exposed[comm], without=group)
-            self._start_beside(node, left)
+            remaining = self._hide(node, self.exposed[comm], without=group)
+            self._start_beside(node, remaining)
         if node in self.done:
             return
         self.in_flight.remove(comm)
@@ -182,23 +182,23 @@ class _HidingScheduler:
 
     def _hide(self, node: int, time: int, without: str = "") -> dict[str, int]:
         """Hide what is in flight behind a node; return the time that each group has left."""
-        left = {group: time for group in self.group.values() if group != without}
+        remaining = {group: time for group in self.group.values() if group != without}
         for comm in self.in_flight:
             group = self.group[comm]
-            if self.exposed[comm] and left.get(group, 0) > 0:
-                hidden = min(self.exposed[comm], left[group])
+            if self.exposed[comm] and remaining.get(group, 0) > 0:
+                hidden = min(self.exposed[comm], remaining[group])
                 self.exposed[comm] -= hidden
-                left[group] -= hidden
+                remaining[group] -= hidden
                 self.hidden_by[comm].add(node)
-        return left
+        return remaining
 
-    def _start_beside(self, node: int, left: dict[str, int]) -> None:
+    def _start_beside(self, node: int, remaining: dict[str, int]) -> None:
         """Start collectives that the time left beside a node can hide."""
-        if all(time <= 0 for time in left.values()):
+        if all(time <= 0 for time in remaining.values()):
             return
-        for comm in self._candidates(left):
+        for comm in self._candidates(remaining):
             group = self.group[comm]
-            if left[group] <= 0 or comm in self.done or self._is_too_large(comm):
+            if remaining[group] <= 0 or comm in self.done or self._is_too_large(comm):
                 continue
             for step in self._path(comm, node):
                 # A wait before this one may have brought it along.
@@ -210,22 +210,24 @@ class _HidingScheduler:
             if self.next_kernel[comm] < math.inf:
                 for kernel in range(self.kernel, int(self.next_kernel[comm])):
                     self.prefetched[kernel] += self.bytes[comm]
-            hidden = min(left[group], self.exposed[comm])
+            hidden = min(remaining[group], self.exposed[comm])
             self.exposed[comm] -= hidden
             self.hidden_by[comm].add(node)
-            left[group] -= hidden
+            remaining[group] -= hidden
 
-    def _candidates(self, left: dict[str, int]) -> list[int]:
+    def _candidates(self, remaining: dict[str, int]) -> list[int]:
         near = (
             comm
             for comm in self.unstarted
-            if left.get(self.group[comm], 0) > 0
+            if remaining.get(self.group[comm], 0) > 0
             and not PREFETCHED_KERNELS < self.next_kernel[comm] - self.kernel < math.inf
         )
-        rank = {comm: self._rank(comm, left) for comm in islice(near, CANDIDATES)}
+        rank = {comm: self._rank(comm, remaining) for comm in islice(near, CANDIDATES)}
         return sorted(rank, key=rank.__getitem__)
 
-    def _rank(self, comm: int, left: dict[str, int]) -> tuple[int, _Time, int, int]:
+    def _rank(
+        self, comm: int, remaining: dict[str, int]
+    ) -> tuple[int, _Time, int, int]:
         first = self.next_kernel[comm]
         if first == self.kernel + 1:
             urgency = 0
@@ -233,7 +235,12 @@ class _HidingScheduler:
             urgency = 2
         else:
             urgency = 1 if self.next_scatter[comm] < math.inf else 3
-        return urgency, first, -min(left[self.group[comm]], self.exposed[comm]), comm
+        return (
+            urgency,
+            first,
+            -min(remaining[self.group[comm]], self.exposed[comm]),
+            comm,
+        )
 
     def _is_too_large(self, comm: int) -> bool:
         """Return True if a collective that starts now exceeds the memory until it is used."""
@@ -247,18 +254,18 @@ class _HidingScheduler:
 
     def _path(self, comm: int, beside: int) -> list[int]:
         """Return the nodes that a collective needs, if no kernel or exposed wait is among them."""
-        found: set[int] = set()
+        path: set[int] = set()
         stack = list(self.deps[comm])
         while stack:
             node = stack.pop()
-            if node in self.done or node in found:
+            if node in self.done or node in path:
                 continue
             if node == beside or self.is_heavy[node] or node in self.unstarted:
                 return []
             if self.kind[node] is NodeKind.WAIT:
-                other = self.comm_of[node]
-                if self.exposed[other] or beside in self.hidden_by[other]:
+                collective = self.comm_of[node]
+                if self.exposed[collective] or beside in self.hidden_by[collective]:
                     return []
-            found.add(node)
+            path.add(node)
             stack += self.deps[node]
-        return sorted(found)
+        return sorted(path)

@@ -23,14 +23,16 @@ class PassMemory:
         self.users: list[set[int]] = []
         self.is_counted = program.instance.buffers is not None
         self.used: list[list[int]] = [[] for _ in range(program.size)]
-        at, buffers = program.node_of, program.instance.buffers or ()
+        node_of, buffers = program.node_of, program.instance.buffers or ()
         self.size, self.factor = as_integers(buffer.bytes for buffer in buffers)
         for number, buffer in enumerate(buffers):
             # Inputs are allocated by the first node of all.
-            maker = 0 if buffer.producer is None else at[buffer.producer]
+            maker = 0 if buffer.producer is None else node_of[buffer.producer]
             self.alloc[maker] += self.size[number]
             users = (
-                set() if buffer.kept else {at[name] for name in buffer.users} or {maker}
+                set()
+                if buffer.kept
+                else {node_of[name] for name in buffer.users} or {maker}
             )
             for user in users:
                 self.used[user].append(number)
@@ -60,23 +62,23 @@ class PassMemory:
         if not self.is_counted:
             return True
         inside = set(group)
-        taken: dict[int, list[int]] = defaultdict(list)
+        released: dict[int, list[int]] = defaultdict(list)
         for buffer in self.used[node]:
             if self.last[buffer] in inside:
-                taken[self.last[buffer]].append(buffer)
+                released[self.last[buffer]].append(buffer)
         shift = self.free[node] - self.alloc[node]
         live = {}
-        for other in group:
-            live[other] = self.live[other] + shift
-            shift += sum(self.size[buffer] for buffer in taken.get(other, ()))
+        for member in group:
+            live[member] = self.live[member] + shift
+            shift += sum(self.size[buffer] for buffer in released.get(member, ()))
         tail = group[-1]
         live[node] = self.live[tail] - self.free[tail] + shift + self.alloc[node]
-        most = max(live.values()) if taken else max(peak + shift, live[node])
-        if most > cap:
+        highest = max(live.values()) if released else max(peak + shift, live[node])
+        if highest > cap:
             return False
-        for other, buffers in taken.items():
+        for member, buffers in released.items():
             moved = sum(self.size[buffer] for buffer in buffers)
-            self.free[other] -= moved
+            self.free[member] -= moved
             self.free[node] += moved
             for buffer in buffers:
                 self.last[buffer] = node
@@ -92,23 +94,23 @@ class PassMemory:
         """
         if not self.is_counted:
             return True
-        given: dict[int, int] = defaultdict(int)
+        released: dict[int, int] = defaultdict(int)
         for buffer in self.used[node]:
             if self.last[buffer] == node:
-                users = [other for other in group if other in self.users[buffer]]
+                users = [member for member in group if member in self.users[buffer]]
                 if users:
-                    given[users[-1]] += self.size[buffer]
+                    released[users[-1]] += self.size[buffer]
         head = group[0]
         live = {node: self.live[head] - self.alloc[head] + self.alloc[node]}
-        shift = self.alloc[node] - self.free[node] + sum(given.values())
-        for other in group:
-            live[other] = self.live[other] + shift
-            shift -= given.get(other, 0)
-        most = max(live.values()) if given else max(peak + shift, live[node])
-        if most > cap:
+        shift = self.alloc[node] - self.free[node] + sum(released.values())
+        for member in group:
+            live[member] = self.live[member] + shift
+            shift -= released.get(member, 0)
+        highest = max(live.values()) if released else max(peak + shift, live[node])
+        if highest > cap:
             return False
-        for other, moved in given.items():
-            self.free[other] += moved
+        for member, moved in released.items():
+            self.free[member] += moved
             self.free[node] -= moved
         self.live.update(live)
         return True

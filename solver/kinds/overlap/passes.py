@@ -129,21 +129,21 @@ class _Reordering:
         return 0 if remaining else filled
 
     def _ancestors(self, node: int) -> list[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         stack = [node]
         while stack:
             for dep in self.program.deps[stack.pop()]:
-                if not self.emitted[dep] and dep not in found:
-                    found.add(dep)
+                if not self.emitted[dep] and dep not in ancestors:
+                    ancestors.add(dep)
                     stack.append(dep)
-        return sorted(found)
+        return sorted(ancestors)
 
     def _descendants(self, node: int, within: list[int]) -> set[int]:
-        found = {node}
-        for other in within:
-            if not found.isdisjoint(self.program.deps[other]):
-                found.add(other)
-        return found
+        descendants = {node}
+        for candidate in within:
+            if not descendants.isdisjoint(self.program.deps[candidate]):
+                descendants.add(candidate)
+        return descendants
 
     def _fill(self, previous: int, cost: int) -> int:
         """Emit ready nodes into the time of `previous` that `cost` leaves; return their time."""
@@ -164,10 +164,10 @@ class _Reordering:
         heap = [(0, rank[node], node) for node in inside if not self.missing[node]]
         heapq.heapify(heap)
         while heap:
-            sweep, place, node = heapq.heappop(heap)
+            sweep, tie, node = heapq.heappop(heap)
             for user in self._emit(node):
                 if user in inside:
-                    later = sweep + (rank[user] < place)
+                    later = sweep + (rank[user] < tie)
                     heapq.heappush(heap, (later, rank[user], user))
 
     def _emit(self, node: int) -> list[int]:
@@ -322,10 +322,10 @@ def run_passes(instance: OverlapInstance, name: str) -> PassResult:
             moved = step(program)
         except PassError as error:
             return PassResult(None, str(error), completed)
-        order = [order[place] for place in moved]
+        order = [order[index] for index in moved]
         wrong = broken_dependency(instance, order)
         if wrong is not None:
-            node, dep = (instance.nodes[place].name for place in wrong)
+            node, dep = (instance.nodes[index].name for index in wrong)
             text = f'wrong order from {step.__name__}: "{node}" comes before "{dep}", which it '
             return PassResult(None, text + "depends on", completed)
         completed = (*completed, step.__name__)
@@ -345,8 +345,8 @@ def estimate(instance: OverlapInstance, order: Sequence[int]) -> tuple[Fraction,
     """
     total = Fraction(0)
     is_open = is_overlapping = False
-    for place in order:
-        node = instance.nodes[place]
+    for index in order:
+        node = instance.nodes[index]
         if node.kind is NodeKind.WAIT:
             is_open = False
             continue

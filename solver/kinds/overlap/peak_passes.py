@@ -79,25 +79,25 @@ def simple_overlap(program: OverlapProgram) -> list[int]:
     order, memory = list(range(program.size)), PassMemory(program)
     cap, live = Fraction(memory.peak), memory.live
     for comm in program.comms:
-        place = comm
-        while place:
-            node = order[place - 1]
+        position = comm
+        while position:
+            node = order[position - 1]
             if node in program.deps[comm] or program.kind[node] is NodeKind.COMM:
                 break
             if not memory.push_back(node, [comm], live[comm], cap):
                 break
-            order[place - 1 : place + 1] = [comm, node]
-            place -= 1
+            order[position - 1 : position + 1] = [comm, node]
+            position -= 1
     for wait in reversed(
         [n for n in range(program.size) if program.kind[n] is NodeKind.WAIT]
     ):
-        place = order.index(wait)
-        while place < program.size - 1:
-            node = order[place + 1]
+        position = order.index(wait)
+        while position < program.size - 1:
+            node = order[position + 1]
             if wait in program.deps[node] or program.kind[node] is NodeKind.WAIT:
                 break
             if not memory.pull_forward(node, [wait], live[wait], cap):
                 break
-            order[place : place + 2] = [node, wait]
-            place += 1
+            order[position : position + 2] = [node, wait]
+            position += 1
     return order

@@ -50,16 +50,16 @@ def has_few_nodes(turn: Turn) -> bool:
 def search_orders(turn: Turn) -> Outcome:
     """Try every program order that may be better; raise the bound where all were tried."""
     task, board = turn.task, turn.board
-    most = turn.params.programs.orders
+    limit = turn.params.programs.orders
     kind = ContendedEnumeration if task.instance.contention else OrderEnumeration
-    found = kind(task.instance, task.lowered, turn.clock, most)
+    enumeration = kind(task.instance, task.lowered, turn.clock, limit)
     if board.value is not None:
-        found.best = board.value
-    is_complete = found.run()
-    if found.order is not None:
-        run = run_order(task.instance, task.lowered, found.order)[0]
+        enumeration.best = board.value
+    is_complete = enumeration.run()
+    if enumeration.order is not None:
+        run = run_order(task.instance, task.lowered, enumeration.order)[0]
         # Under contention an order may be better by less than a tick.
-        board.propose(run, PROGRAM_ORDERS, order=found.order, ties=True)
+        board.propose(run, PROGRAM_ORDERS, order=enumeration.order, ties=True)
     if is_complete and board.value is not None:
         board.raise_bound(board.value, PROGRAM_ORDERS)
     elif is_complete:
@@ -84,11 +84,11 @@ class PlainStreams:
 
     def least_end(self, node: int) -> int:
         """Return when a node ends if it is the next one."""
-        ready = max(
+        release = max(
             (self.end[dep] for dep in self.search.instance.deps[node]), default=0
         )
         stream = self.search.group[node] + 1
-        return max(self.free[0], ready, self.free[stream]) + self.search.length[node]
+        return max(self.free[0], release, self.free[stream]) + self.search.length[node]
 
     def run(self, node: int) -> None:
         """Let the compute stream pass a node."""
@@ -143,7 +143,7 @@ class OrderEnumeration:
             instance.groups.index(instance.group_of(node))
             if kind is NodeKind.COMM
             else -1
-            for node, kind in enumerate(each.kind for each in instance.nodes)
+            for node, kind in enumerate(entry.kind for entry in instance.nodes)
         ]
         before = [set(deps) for deps in instance.deps]
         for first, second in instance.orders:
@@ -175,9 +175,9 @@ class OrderEnumeration:
         """Return the collectives of the group and their waits, as bits of `done`."""
         group = self.instance.group_of(comm)
         return [
-            (1 << other, 1 << wait)
-            for other, wait in self.instance.wait_of.items()
-            if self.instance.group_of(other) == group
+            (1 << neighbour, 1 << wait)
+            for neighbour, wait in self.instance.wait_of.items()
+            if self.instance.group_of(neighbour) == group
         ]
 
     def _count_outputs(self) -> None:
@@ -187,9 +187,9 @@ class OrderEnumeration:
             instance.max_live_bytes is not None and instance.buffers is None
         )
         amounts, factor = as_integers(node.bytes for node in instance.nodes)
-        most = instance.max_live_bytes
+        cap = instance.max_live_bytes
         self.output_cap = (
-            math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+            math.inf if cap is None else float(most_in_use(Fraction(cap)) * factor)
         )
         uses = last_uses(instance)
         self.outputs = [
@@ -197,22 +197,22 @@ class OrderEnumeration:
         ]
 
     def _count_bytes(self) -> None:
-        instance, at = self.instance, self.instance.index_of
+        instance, index_of = self.instance, self.instance.index_of
         buffers = instance.buffers or ()
-        most = instance.max_live_bytes if buffers else None
+        cap = instance.max_live_bytes if buffers else None
         amounts, factor = as_integers(buffer.bytes for buffer in buffers)
         self.cap = (
-            math.inf if most is None else float(most_in_use(Fraction(most)) * factor)
+            math.inf if cap is None else float(most_in_use(Fraction(cap)) * factor)
         )
         self.initial = 0
         self.made = [0] * len(instance.nodes)
         self.freed: list[list[tuple[int, int]]] = [[] for _ in instance.nodes]
         for buffer, amount in zip(buffers, amounts, strict=True):
-            producer = -1 if buffer.producer is None else at[buffer.producer]
+            producer = -1 if buffer.producer is None else index_of[buffer.producer]
             self.initial += amount if producer < 0 else 0
             if producer >= 0:
                 self.made[producer] += amount
-            users = {at[name] for name in buffer.users} or {producer} - {-1}
+            users = {index_of[name] for name in buffer.users} or {producer} - {-1}
             if not buffer.kept:
                 mask = sum(1 << user for user in users)
                 for user in users:
@@ -249,12 +249,12 @@ class OrderEnumeration:
             return True
         if not self._outputs_fit(streams) or self._is_known(done, streams):
             return True
-        ready = [
+        candidates = [
             (streams.least_end(node), node)
             for node, before in enumerate(self.before)
             if not done >> node & 1 and before & done == before
         ]
-        for end, node in sorted(ready) if self.soonest_first else ready:
+        for end, node in sorted(candidates) if self.soonest_first else candidates:
             after, peak = done | 1 << node, held + self.made[node]
             if (
                 self._flies_too_many(node, after)
@@ -268,10 +268,13 @@ class OrderEnumeration:
             following = streams.copy()
             following.run(node)
             self.left[self.group[node] + 1] -= self.length[node]
-            ends = zip(following.free, self.left, strict=False)
-            is_complete = any(
-                end + left >= self.best for end, left in ends
-            ) or self._extend([*order, node], after, peak - freed, following)
+            is_late = any(
+                end + remaining >= self.best
+                for end, remaining in zip(following.free, self.left, strict=False)
+            )
+            is_complete = is_late or self._extend(
+                [*order, node], after, peak - freed, following
+            )
             self.left[self.group[node] + 1] += self.length[node]
             if not is_complete:
                 return False
@@ -279,11 +282,11 @@ class OrderEnumeration:
 
     def _flies_too_many(self, node: int, after: int) -> bool:
         """Whether a node is a collective with too many others between their launch and wait."""
-        cap, others = self.flights.get(node, (None, []))
+        cap, flights = self.flights.get(node, (None, []))
         if cap is None:
             return False
         return (
-            sum(after & launch > 0 and not after & wait for launch, wait in others)
+            sum(after & launch > 0 and not after & wait for launch, wait in flights)
             > cap
         )
 
@@ -316,15 +319,16 @@ class OrderEnumeration:
             and any(not done >> user & 1 for user in self.users[node])
         ]
         state = (*streams.free, *open_ends)
-        known = self.seen[done]
+        states = self.seen[done]
         if any(
-            all(a <= b for a, b in zip(other, state, strict=True)) for other in known
+            all(a <= b for a, b in zip(earlier, state, strict=True))
+            for earlier in states
         ):
             return True
-        known[:] = [
-            o for o in known if not all(a <= b for a, b in zip(state, o, strict=True))
+        states[:] = [
+            o for o in states if not all(a <= b for a, b in zip(state, o, strict=True))
         ]
-        known.append(state)
+        states.append(state)
         return False
 
     def _is_repeated(self, done: int, streams: Streams) -> bool:
@@ -373,10 +377,8 @@ def _moved(order: list[int], before: list[int], rng: np.random.Generator) -> lis
     """Return an order with one node somewhere between what it needs and what needs it."""
     turn = int(rng.integers(len(order)))
     node = order[turn]
-    first = next(
-        (at for at in range(turn, 0, -1) if before[node] >> order[at - 1] & 1), 0
-    )
-    users = (at for at in range(turn + 1, len(order)) if before[order[at]] >> node & 1)
+    first = next((k for k in range(turn, 0, -1) if before[node] >> order[k - 1] & 1), 0)
+    users = (k for k in range(turn + 1, len(order)) if before[order[k]] >> node & 1)
     last = next(users, len(order)) - 1
     tried = order[:turn] + order[turn + 1 :]
     tried.insert(int(rng.integers(first, last + 1)), node)

@@ -77,13 +77,13 @@ def broken_cap(
     for group, count in timed.in_flight.items():
         cap = instance.cap_of(group)
         if cap is not None and count > cap:
-            where = f" of group {group}" if len(instance.groups) > 1 else ""
-            return f"in flight: {count} of {cap} collectives{where}"
-    most = instance.max_live_bytes
-    if most is not None and instance.buffers is not None:
+            suffix = f" of group {group}" if len(instance.groups) > 1 else ""
+            return f"in flight: {count} of {cap} collectives{suffix}"
+    limit = instance.max_live_bytes
+    if limit is not None and instance.buffers is not None:
         peak = bytes_of_order(instance, order, timed).peak
-        if peak > most_in_use(Fraction(most)):
-            return f"live bytes: the order holds {float(peak):.17g} of {most}"
+        if peak > most_in_use(Fraction(limit)):
+            return f"live bytes: the order holds {float(peak):.17g} of {limit}"
     return None
 
 
@@ -121,31 +121,31 @@ class _ProgramEmitter:
         self.before = self._before()
         self.after: list[list[int]] = [[] for _ in instance.nodes]
         for node, earlier in enumerate(self.before):
-            for other in earlier:
-                self.after[other].append(node)
+            for predecessor in earlier:
+                self.after[predecessor].append(node)
         self.ending: dict[int, list[int]] = defaultdict(list)
         for node in instance.of_kind(NodeKind.COMM):
             self.ending[self.end[node]].append(node)
 
     def run(self) -> list[int]:
         missing = [len(earlier) for earlier in self.before]
-        ready = [
+        queue = [
             (self._key(node), node)
             for node, count in enumerate(missing)
             if not count and self._is_queued(node)
         ]
-        heapq.heapify(ready)
-        while ready:
-            _, node = heapq.heappop(ready)
+        heapq.heapify(queue)
+        while queue:
+            _, node = heapq.heappop(queue)
             if self.emitted[node]:
                 continue
             for emitted in [*self._waits_before(node), node]:
                 self.emitted[emitted] = True
                 self.order.append(emitted)
-                for other in self.after[emitted]:
-                    missing[other] -= 1
-                    if not missing[other]:
-                        heapq.heappush(ready, (self._key(other), other))
+                for successor in self.after[emitted]:
+                    missing[successor] -= 1
+                    if not missing[successor]:
+                        heapq.heappush(queue, (self._key(successor), successor))
         self.order += [node for node, done in enumerate(self.emitted) if not done]
         return self.order
 
@@ -169,9 +169,11 @@ class _ProgramEmitter:
         streams: dict[str, list[int]] = defaultdict(list)
         for node in instance.of_kind(NodeKind.COMM):
             streams[instance.group_of(node)].append(node)
-        for own in streams.values():
-            own.sort(key=lambda node: (self.start[node], self.length[node] > 0, node))
-            for first, second in pairwise(own):
+        for stream in streams.values():
+            stream.sort(
+                key=lambda node: (self.start[node], self.length[node] > 0, node)
+            )
+            for first, second in pairwise(stream):
                 before[second].add(first)
         return [
             sorted(earlier) if self._is_queued(node) else []
@@ -193,11 +195,11 @@ class _ProgramEmitter:
     def _latest_launch(self, node: int) -> int:
         """Return the start of the kernel that runs when a collective starts, else that start."""
         time = self.start[node]
-        place = (
+        index = (
             bisect_left(self.kernels, time, key=lambda kernel: self.start[kernel]) - 1
         )
-        if place >= 0 and self.end[self.kernels[place]] > time:
-            return self.start[self.kernels[place]]
+        if index >= 0 and self.end[self.kernels[index]] > time:
+            return self.start[self.kernels[index]]
         return time
 
     def _waits_before(self, node: int) -> list[int]:
@@ -206,28 +208,28 @@ class _ProgramEmitter:
         A kernel that starts at the end of a collective, later than it could, does so behind its
         wait.
         """
-        found: list[int] = []
+        waits: list[int] = []
         for dep in self.instance.deps[node]:
-            self._add_wait(dep, found)
+            self._add_wait(dep, waits)
         if (
             self.late
             and self.instance.nodes[node].kind is NodeKind.COMPUTE
             and self.length[node]
         ):
-            for other in self.ending.get(self.start[node], ()):
-                wait = self.instance.wait_of[other]
+            for collective in self.ending.get(self.start[node], ()):
+                wait = self.instance.wait_of[collective]
                 if all(self.emitted[dep] for dep in self.instance.deps[wait]):
-                    self._add_wait(wait, found, early=True)
-        return found
+                    self._add_wait(wait, waits, early=True)
+        return waits
 
-    def _add_wait(self, wait: int, found: list[int], *, early: bool = False) -> None:
-        if self.emitted[wait] or wait in found:
+    def _add_wait(self, wait: int, waits: list[int], *, early: bool = False) -> None:
+        if self.emitted[wait] or wait in waits:
             return
         if self._is_queued(wait) and not early:
             return
         for dep in self.instance.deps[wait]:
-            self._add_wait(dep, found)
-        found.append(wait)
+            self._add_wait(dep, waits)
+        waits.append(wait)
 
 
 def stretched(

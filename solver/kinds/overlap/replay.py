@@ -60,7 +60,7 @@ def replay(
     times = contended_times if instance.contention else _times
     exact = times(instance, order, durations)
     start, end = (
-        np.array([ceil(time) for time in part], dtype=np.int64) for part in exact
+        np.array([ceil(time) for time in column], dtype=np.int64) for column in exact
     )
     waits = instance.of_kind(NodeKind.WAIT)
     return Replay(
@@ -69,7 +69,7 @@ def replay(
         makespan=int(end.max(initial=0)),
         exposed_wait=int((end[waits] - start[waits]).sum()),
         in_flight=_in_flight(instance, order),
-        is_exact=all(time.denominator == 1 for part in exact for time in part),
+        is_exact=all(time.denominator == 1 for column in exact for time in column),
     )
 
 
@@ -82,33 +82,33 @@ def _times(
     clock: Ticks = 0
     free: dict[str, Ticks] = {}
     for node in order:
-        ready = max((end[dep] for dep in deps[node]), default=0)
+        release = max((end[dep] for dep in deps[node]), default=0)
         kind = nodes[node].kind
         if kind is NodeKind.COMM:
             group = instance.group_of(node)
-            start[node] = max(clock, ready, free.get(group, 0))
+            start[node] = max(clock, release, free.get(group, 0))
             end[node] = free[group] = start[node] + durations[node]
         elif kind is NodeKind.WAIT:
             start[node] = clock
-            end[node] = clock = max(clock, ready)
+            end[node] = clock = max(clock, release)
         else:
-            start[node] = max(clock, ready)
+            start[node] = max(clock, release)
             end[node] = clock = start[node] + durations[node]
     return start, end
 
 
 def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int]:
-    most = dict.fromkeys(instance.groups, 0)
+    peaks = dict.fromkeys(instance.groups, 0)
     now: Counter[str] = Counter()
     for node in order:
         kind = instance.nodes[node].kind
         if kind is NodeKind.COMM:
             group = instance.group_of(node)
             now[group] += 1
-            most[group] = max(most[group], now[group])
+            peaks[group] = max(peaks[group], now[group])
         elif kind is NodeKind.WAIT:
             now[instance.group_of(instance.collective_of[node])] -= 1
-    return most
+    return peaks
 
 
 def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
@@ -135,14 +135,16 @@ def broken_dependency(
 
     Returns: the node and that dependency; None if the order is valid.
     """
-    place: list[int] = np.argsort(order).tolist()
+    position: list[int] = np.argsort(order).tolist()
     late = (
         (node, dep)
         for node in order
         for dep in instance.deps[node]
-        if place[dep] > place[node]
+        if position[dep] > position[node]
     )
-    turned = ((node, dep) for dep, node in instance.orders if place[dep] > place[node])
+    turned = (
+        (node, dep) for dep, node in instance.orders if position[dep] > position[node]
+    )
     return next(chain(late, turned), None)
 
 
@@ -155,10 +157,10 @@ def last_uses(instance: OverlapInstance) -> list[list[int]]:
     return [
         []
         if node.kind is NodeKind.WAIT
-        else [place, *users[place], *users[instance.wait_of[place]]]
+        else [index, *users[index], *users[instance.wait_of[index]]]
         if node.kind is NodeKind.COMM
-        else [place, *users[place]]
-        for place, node in enumerate(instance.nodes)
+        else [index, *users[index]]
+        for index, node in enumerate(instance.nodes)
     ]
 
 
@@ -178,20 +180,20 @@ def bytes_of_order(
     buffers = instance.buffers
     if buffers is None:
         return live_bytes(instance, timed.start, timed.end)
-    place = {instance.nodes[node].name: turn for turn, node in enumerate(order)}
+    position = {instance.nodes[node].name: turn for turn, node in enumerate(order)}
     amounts, factor = as_integers(buffer.bytes for buffer in buffers)
-    made, freed = [0] * len(order), [0] * len(order)
+    allocated, freed = [0] * len(order), [0] * len(order)
     held = 0
     for buffer, amount in zip(buffers, amounts, strict=True):
-        begin = -1 if buffer.producer is None else place[buffer.producer]
+        begin = -1 if buffer.producer is None else position[buffer.producer]
         if begin < 0:
             held += amount
         else:
-            made[begin] += amount
-        last = max((place[name] for name in buffer.users), default=begin)
+            allocated[begin] += amount
+        last = max((position[name] for name in buffer.users), default=begin)
         if last >= 0 and not buffer.kept:
             freed[last] += amount
-    most = {0: held}
+    peaks = {0: held}
     clock = 0
     for turn, node in enumerate(order):
         moment = clock
@@ -199,12 +201,12 @@ def bytes_of_order(
             clock = int(timed.end[node])
             is_wait = instance.nodes[node].kind is NodeKind.WAIT
             moment = clock if is_wait else int(timed.start[node])
-        held += made[turn]
-        most[moment] = max(most.get(moment, 0), held)
+        held += allocated[turn]
+        peaks[moment] = max(peaks.get(moment, 0), held)
         held -= freed[turn]
-        most[clock] = max(most.get(clock, 0), held)
-    times = sorted(most)
-    amounts_at = [Fraction(most[time], factor) for time in times]
+        peaks[clock] = max(peaks.get(clock, 0), held)
+    times = sorted(peaks)
+    amounts_at = [Fraction(peaks[time], factor) for time in times]
     return LiveBytes(times, amounts_at, max(amounts_at))
 
 

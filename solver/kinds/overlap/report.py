@@ -54,10 +54,14 @@ class ProgramReport:
         time = self.scale.time
         return {
             "exposed": self._exposed(),
-            "in_flight_curve": [(time(at), count) for at, count in self._in_flight()],
+            "in_flight_curve": [
+                (time(moment), count) for moment, count in self._in_flight()
+            ],
             "live_bytes_curve": [
-                (time(at), float(amount))
-                for at, amount in zip(self.live.times, self.live.amounts, strict=True)
+                (time(moment), float(amount))
+                for moment, amount in zip(
+                    self.live.times, self.live.amounts, strict=True
+                )
             ],
         }
 
@@ -73,10 +77,10 @@ class ProgramReport:
                     1 if kind is NodeKind.COMM else -1
                 )
         count, curve = 0, []
-        for at, change in sorted(changes.items()):
+        for moment, change in sorted(changes.items()):
             count += change
             if change:
-                curve.append((at, count))
+                curve.append((moment, count))
         return curve
 
     def _exposed(self) -> list[ExposedCollective]:
@@ -87,19 +91,19 @@ class ProgramReport:
             if lengths[w]
         ]
         causes = NodeCauses(self.instance, self.order, self.replay)
-        found = []
+        exposed = []
         held.sort(key=lambda item: (-item[0], item[1]))
         for length, wait in held[:50]:
             collective = self.instance.collective_of[wait]
             chain = causes.chain(collective)
-            found.append(
+            exposed.append(
                 ExposedCollective(
                     name=self.instance.nodes[collective].name,
                     waited=self.scale.time(length),
                     because=tuple(self.instance.nodes[node].name for node in chain),
                 )
             )
-        return found
+        return exposed
 
 
 class NodeCauses:
@@ -140,32 +144,39 @@ class NodeCauses:
 
 
 def check_order(
-    instance: OverlapInstance, problem: Problem, given: Any, schedule: Schedule | None
+    instance: OverlapInstance,
+    problem: Problem,
+    document: Any,
+    schedule: Schedule | None,
 ) -> list[Violation]:
     """Check the program order of a document, where it has one, and its figures.
 
     `instance`, `problem`: the program and its problem.
-    `given`: the document; an `InputError` says that its order is no list of names of
+    `document`: an `InputError` says that its order is no list of names of
         nodes.
     `schedule`: the schedule that was read from it.
     Returns: broken rules of programs, and false figures of the order.
     """
-    data = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+    data = (
+        document.model_dump(mode="json")
+        if isinstance(document, BaseModel)
+        else document
+    )
     names = data.get("order") if isinstance(data, dict) else None
     if names is None:
         return []
     order = positions(instance, names)
-    found = list(_wrong(instance, problem, order, schedule))
-    return found or list(
+    violations = list(_wrong(instance, problem, order, schedule))
+    return violations or list(
         _claims(data, ProgramReport(instance, problem, order).figures())
     )
 
 
 def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]:
-    figures = {field: found for field, found in actual.items() if field != "order"}
+    figures = {field: value for field, value in actual.items() if field != "order"}
     yield from refuted(data, figures, slack=TOLERANCE, owner="the order")
-    least, peak = figure(data, "least_peak_bytes"), actual["peak_live_bytes"]
-    if least is not None and least > Fraction(peak) * (1 + TOLERANCE):
+    claimed, peak = figure(data, "least_peak_bytes"), actual["peak_live_bytes"]
+    if claimed is not None and claimed > Fraction(peak) * (1 + TOLERANCE):
         text = f"least_peak_bytes is given as {data['least_peak_bytes']}, the order holds {peak}"
         yield wrong(text)
 
@@ -178,16 +189,16 @@ def positions(instance: OverlapInstance, names: Any) -> list[int]:
     """
     if not isinstance(names, list | tuple):
         raise InputError("expected a list with the name of every node", field="order")
-    found = []
-    for place, name in enumerate(names):
+    nodes = []
+    for position, name in enumerate(names):
         if not isinstance(name, str) or name not in instance.index_of:
-            shown = name[:60] if isinstance(name, str) else ""
+            text = name[:60] if isinstance(name, str) else ""
             raise InputError(
-                f'unknown node "{shown}"' + did_you_mean(shown, instance.index_of),
-                field=f"order[{place}]",
+                f'unknown node "{text}"' + did_you_mean(text, instance.index_of),
+                field=f"order[{position}]",
             )
-        found.append(instance.index_of[name])
-    return found
+        nodes.append(instance.index_of[name])
+    return nodes
 
 
 def _moved(
@@ -200,8 +211,8 @@ def _moved(
         first = moved[np.argmin(again.start[moved])]
         time, unit = again.problem.scale.time, again.problem.scale.unit
         name = instance.nodes[first].name
-        run, given = time(int(again.start[first])), time(int(schedule.start[first]))
-        text = f"{name} starts at {given} {unit}, as the order runs at {run} {unit}"
+        run, claimed = time(int(again.start[first])), time(int(schedule.start[first]))
+        text = f"{name} starts at {claimed} {unit}, as the order runs at {run} {unit}"
         yield Violation("order", text, (name,))
 
 
