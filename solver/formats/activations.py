@@ -52,11 +52,8 @@ def layer_modes(
 ) -> tuple[Mapping[str, int], ...]:
     """Return the decoder layers of each stage by mode.
 
-    Where layers of a stage recompute, its one mode says how many: ``2 full``.
-
-    `program`: with the modes of its stages, or of its layers.
-    `settings`: says which layers the model has.
-    Returns: empty where the split is not known, or a stage has several modes.
+    Where layers of a stage recompute, its one mode says how many: ``2 full``. The result is empty
+    where the split is not known, or a stage has several modes.
     """
     letters = letters_of(program, settings.model)
     if letters is None or any(len(set(row)) > 1 for row in program.modes):
@@ -85,9 +82,8 @@ def with_recomputed(
 ) -> Settings:
     """Return settings that say how many layers a runtime recomputes as a whole.
 
-    `program`: stages or layers in the mode `FULL` recompute all of a layer.
-    `settings`: kept where they say it, or a mode has another name.
-    `target`: name of the runtime.
+    Stages or layers in the mode `FULL` recompute all of a layer. Settings stay as they are where
+    they say the number, or a mode has another name. `target` is the name of the runtime.
     """
     if target not in COUNTED or settings.recomputed is not None:
         return settings
@@ -111,11 +107,8 @@ def notes_on_modes(
 ) -> Iterator[str]:
     """Yield what the reader of an exported file has to set by hand.
 
-    `program`: with the modes of its stages.
-    `settings`: layers that are recomputed, where they are given.
-    `target`: name of the runtime.
-    Raises `InputError`: the runtime cannot do what a stage does with its activations,
-        or it has to be told in layers; names the stage.
+    Raises `InputError` where the runtime, named by `target`, cannot do what a stage does with its
+    activations, or has to be told in layers; names the stage.
     """
     rows = [sorted(set(row)) for row in program.modes or program.layer_modes]
     if target == "json" or all(row == [KEEP] for row in rows):

@@ -30,10 +30,8 @@ def colossalai_nodes(program: RuntimeProgram, settings: Settings) -> str:
 
     Raises `InputError` where the placement, an op or the order of micro-batches cannot be said.
 
-    `program`: the program, each kind of op in index order per stage.
-    Returns: JSON with the arguments ``pp_size``, ``num_model_chunks``,
-        ``num_microbatches`` and ``scheduler_nodes`` of the plugin; nodes are the fields
-        of ``ScheduledNode``.
+    The JSON has the arguments ``pp_size``, ``num_model_chunks``, ``num_microbatches`` and
+    ``scheduler_nodes`` of the plugin; nodes are the fields of ``ScheduledNode``.
     """
     COLOSSALAI.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches

@@ -10,13 +10,11 @@ from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 
 
 def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
-    """Renumber micro-batches in the order in which the last stage runs them forwards.
+    """Renumber micro-batches so that the last stage runs their forwards in the order 0, 1, 2.
 
-    Raises `InputError` where micro-batches would have to be renumbered, and may not be.
-
-    `may_permute`: renumber micro-batches that may differ from each other: the data must
-        then be fed in another order, that of `RuntimeProgram.microbatches`.
-    Returns: forwards of the last stage run in the order 0, 1, 2, .
+    Where they may differ from each other, this changes the order in which the data must be fed,
+    that of
+    `RuntimeProgram.microbatches`: it is an `InputError` unless `may_permute` is true.
     """
     last = program.num_stages - 1
     row = program.actions(program.stage_to_rank[last])

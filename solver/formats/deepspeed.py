@@ -21,9 +21,8 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     Raises `InputError` where the placement or the order is one that DeepSpeed does not run, or the
     split is not known.
 
-    `settings`: says which layers the model has.
-    Returns: JSON with ``num_stages``, ``gradient_accumulation_steps`` (micro-batches)
-        and ``parts``: stage s has the layers parts[s] to parts[s + 1] - 1.
+    The JSON has ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
+    stage s has the layers parts[s] to parts[s + 1] - 1.
     """
     DEEPSPEED.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches

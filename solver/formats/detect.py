@@ -45,16 +45,15 @@ MARKS = {
 def read_trace(
     paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
 ) -> table.Trace:
-    """Read a trace of any format, and check that it is a whole run.
+    """Read the ops of a trace of any format, by step, replica, device and start, a whole run.
 
     Steps whose times are impossible are left out, with a warning. Raises `InputError` where a file
     cannot be read, is of no or another format, the run is not whole, or no step of it is possible.
 
     `paths`: files of one run, or folders of them.
     `format`: a key of `READERS`, or ``auto``.
-    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of`
-        says for each step.
-    Returns: its ops, sorted by step, replica, device and start.
+    `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of` says for each
+        step.
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))

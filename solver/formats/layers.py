@@ -84,13 +84,10 @@ def parse_layout(
     num_layers: int | None = None,
     mtp_layers: int | None = None,
 ) -> MegatronLayout:
-    """Read a layout string.
+    """Read the layers of each stage from a layout string.
 
-    Raises `InputError` where Megatron-LM refuses the string; says why.
-
-    `num_layers`, `mtp_layers`: decoder layers, and layers of multi-token prediction,
-        that it must have; by default any.
-    Returns: the layers of each stage.
+    They must include `num_layers` decoder layers and `mtp_layers` of multi-token prediction, by
+    default any number. Raises `InputError` where Megatron-LM refuses the string; says why.
     """
     layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
     for number, stage in enumerate(layout.stages):
@@ -156,13 +153,7 @@ def _refuse_mtp(layout: MegatronLayout) -> None:
 
 
 def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
-    """Read the layers of each stage, ``4,3,3,2``.
-
-    Raises `InputError` where it is no list of numbers.
-
-    `option`: where they were given, for the error.
-    Returns: one number per stage.
-    """
+    """Read the number of layers of each stage, ``4,3,3,2``; an `InputError` names the option."""
     counts = [count.strip() for count in text.split(",")]
     if not all(
         count.isascii() and count.isdigit() and len(count) < 7 for count in counts
@@ -191,12 +182,8 @@ def entries_of(program: RuntimeProgram, model: str | None) -> tuple[int, ...] | 
     """Return the number of entries that each stage has in the list of a model's layers.
 
     The split of a pipeline with `layers` counts the equal ones: the first stage has its first layer
-    as well, the last stage its last one. Other splits count whatever the list holds.
-
-    `program`: the program, with the number of layers of each stage where it is known.
-    `model`: all layers in order, as for `letters_of`, which refuses other numbers of
-        them.
-    Returns: none where the split is not known.
+    as well, the last stage its last one. Other splits count whatever the list holds. None where the
+    split is not known; `model` is as for `letters_of`, which refuses other numbers of layers.
     """
     letters = None if model is None else letters_of(program, model)
     if letters is not None:
@@ -214,13 +201,11 @@ def entries_of(program: RuntimeProgram, model: str | None) -> tuple[int, ...] | 
 def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | None:
     """Return the layers of each stage as letters of Megatron-LM's layouts.
 
-    Raises `InputError` where the model has another number of layers, or is none.
+    None where the split is not known. Raises `InputError` where the model has another number of
+    layers, or is none.
 
-    `program`: the program, with the number of layers of each stage where it is known.
-    `model`: all layers in order, such as ``Et*10L``; those of its plan by default. Else
-        all that are counted are decoder layers; the first stage has the embedding and
-        the last one the loss.
-    Returns: letters of each stage; None where the split is not known.
+    `model`: all layers in order, such as ``Et*10L``; those of its plan by default. Else all that
+        are counted are decoder layers; the first stage has the embedding and the last one the loss.
     """
     counts = counts_of(program)
     if counts is None:
@@ -257,13 +242,10 @@ def layers_of(model: str) -> str:
 
 
 def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
-    """Return the decoder layers of each stage, some of which are recomputed.
+    """Return the number of decoder layers of each stage, some of which are recomputed.
 
     Raises `InputError` where the split is not known, or a stage has fewer decoder layers than are
     recomputed.
-
-    `settings`: says which layers the model has and how many are recomputed.
-    Returns: one number per stage.
     """
     letters = letters_of(program, settings.model)
     if letters is None:

@@ -35,8 +35,6 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program in the order of Megatron-LM as flags, one a line.
 
     Raises `InputError` where the placement, the order or the split is one that no flags say.
-
-    `settings`: says which layers the model has.
     """
     order = MEGATRON.order_of(program.rows, program.shape)
     ranks, chunks = program.shape.num_ranks, program.shape.chunks
@@ -168,10 +166,8 @@ NO_TIME = OneLayer(forward=Decimal(0), backward=Decimal(0))
 class LayerTimes(StrictModel):
     """Times of the layers of a model, and what else an instance needs.
 
-    `num_microbatches`: micro-batches of a step.
-    `decoder`: times of every decoder layer, or of each.
-    `embedding`, `mtp`, `loss`: times of the other layers; none by default.
-    `p2p`: transfers between stages on different ranks.
+    Decoder layers have one time for all, or one for each; the embedding, multi-token prediction and
+    the loss take no time by default. Transfers are those between stages on different ranks.
     """
 
     name: str = "layout"
@@ -185,14 +181,10 @@ class LayerTimes(StrictModel):
 
 
 def instance_of(layout: MegatronLayout, times: LayerTimes) -> PipelineInstance:
-    """Return the pipeline of a layout.
+    """Return the pipeline of a layout: stages take as long as their layers together.
 
-    Raises `InputError` where there are other numbers of decoder layers.
-
-    `layout`: layers of each stage.
-    `times`: times of the layers; backwards are split where those of all given layers
-        are.
-    Returns: stages take as long as their layers together; empty stages take no time.
+    Empty stages take no time. Backwards are split where those of all given layers are. Raises
+    `InputError` where there are other numbers of decoder layers.
     """
     stages = _layers_of_stages(layout, times)
     timed = [layer for stage in stages for layer in stage if layer is not NO_TIME]
@@ -329,11 +321,8 @@ def interleaved_calls(
 ) -> Iterator[tuple[int, int]]:
     """Yield chunk and micro-batch of every forward call of a device, in Megatron's order.
 
-    `devices`: pipeline ranks, which is also the size of a group of micro-batches.
-    `chunks`: model chunks of each rank.
-    `microbatches`: micro-batches of a step.
-    Yields: chunk and micro-batch; backwards come in the same order, with the chunks
-        reversed.
+    Groups have as many micro-batches as there are pipeline ranks. Backwards come in the same order,
+    with the chunks reversed.
     """
     size = devices if chunks > 1 else microbatches
     for first in range(0, microbatches, size):

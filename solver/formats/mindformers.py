@@ -30,12 +30,9 @@ LISTS = {
 def mindformers_lists(program: RuntimeProgram, settings: Settings) -> str:
     """Write the layers of a program in the order 1F1B as settings of MindFormers.
 
-    `program`: with the layers of each stage.
-    `settings`: says which layers the model has.
-    Returns: JSON, which YAML contains, with ``parallel_config``, ``model`` and
-        ``recompute_config``.
-    Raises `InputError`: the placement, the order, a layer or the modes of a stage
-        cannot be said.
+    The JSON, which YAML contains, has ``parallel_config``, ``model`` and ``recompute_config``.
+    Raises `InputError` where the placement, the order, a layer or the modes of a stage cannot be
+    said.
     """
     MINDFORMERS.order_of(program.rows, program.shape)
     ranks, count, chunks = (

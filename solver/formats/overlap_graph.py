@@ -16,12 +16,10 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
     """Read a graph ``{"name", "unit", "nodes": [{"name", "kind", "duration", "deps"}, ...]}``.
 
     Nodes stand in program order. `deps` may be missing; so may `name`, then the file's name is
-    taken, and `unit`, then it is microseconds. Fields that overlap instances have are kept. Raises
-    `InputError` where the file cannot be read or is not JSON, a field is missing or wrong, or the
-    graph is no program: names twice, unknown or later dependencies, collectives without their wait.
-
-    `path`: JSON file; ``-`` is standard input.
-    Returns: the instance, and a warning for every field that was left out.
+    taken, and `unit`, then it is microseconds. Fields that overlap instances have are kept; a
+    warning names every other. Raises `InputError` where the file (``-`` is standard input) cannot
+    be read or is not JSON, a field is missing or wrong, or the graph is no program: names twice,
+    unknown or later dependencies, collectives without their wait.
     """
     source = source_name(path)
     with errors_in(source):

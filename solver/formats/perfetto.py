@@ -184,17 +184,15 @@ def shown_in(
     heuristic: str | None = None,
     otherwise: Instance | None = None,
 ) -> tuple[Instance, TracedSchedule]:
-    """Read the schedule of a document, for a picture.
+    """Read the instance of a document, and its schedule under the name of its method or status.
 
     Raises `InputError` where there is no instance or no whole schedule, or the result has no such
     heuristic.
 
     `data`: a result, a heuristic's entry, a bare schedule or a plan, as read from JSON.
-    `source`: how errors name it.
-    `heuristic`: take the order of this heuristic of a result.
+    `source`: name of the document in errors.
+    `heuristic`: the heuristic of a result whose order is read.
     `otherwise`: the instance of a document that carries none.
-    Returns: what was solved, and its schedule under the name of the method, else of the
-        status.
     """
     with errors_in(source):
         if not isinstance(data, dict):
@@ -214,11 +212,7 @@ def shown_in(
 def picture(
     name: str, schedules: Sequence[TracedSchedule], sources: Sequence[str]
 ) -> str:
-    """Return schedules as the file of a viewer; those of one title are told apart by their sources.
-
-    `sources`: where each comes from.
-    Returns: the text of the file.
-    """
+    """Return schedules as the text of a viewer's file; sources tell those of one title apart."""
     count = Counter(schedule.title for schedule in schedules)
     named = [
         replace(schedule, title=f"{schedule.title}, {source}")

@@ -160,16 +160,13 @@ PIPES = {"": "", UP_PIPE: " of the second pipe"}
 def convert_pipefisher(
     paths: Sequence[Path], *, allow_pickle: bool
 ) -> tuple[KfacInstance, list[str]]:
-    """Read the timeline pickles of a run, one per node, as one K-FAC instance.
+    """Read the timeline pickles of a run, one per node, as one K-FAC instance, and warnings.
 
-    Raises `InputError` without consent or files, and for a file that cannot be read or is no
-    timeline, the same node twice, a folder that lacks a node, or a timeline without a pipeline.
-
-    `paths`: pickles, or folders of them; they count in human order of names (node 2
-        before node 10).
-    `allow_pickle`: consent to reading pickles at all.
-    Returns: the last profiled step of every node in nanoseconds; what is suspicious in
-        it or was left out.
+    It has the last profiled step of every node, in nanoseconds; warnings say what is suspicious or
+    was left out. Paths are pickles, or folders of them, which count in human order of names (node 2
+    before node 10); reading pickles at all needs consent. Raises `InputError` without consent or
+    files, and for a file that cannot be read or is no timeline, the same node twice, a folder that
+    lacks a node, or a timeline without a pipeline.
     """
     if not allow_pickle:
         raise InputError(
@@ -211,12 +208,7 @@ def _read_step(name: str, warnings: list[str]) -> Timeline:
 
 
 def timelines_document(timelines: Sequence[Timeline], name: str) -> dict[str, Any]:
-    """Return the K-FAC instance of some timelines as it is written in JSON.
-
-    `timelines`: the profiled step of each node.
-    `name`: name of the instance.
-    Returns: fields of the instance.
-    """
+    """Return the K-FAC instance of the profiled steps of some nodes, as it is written in JSON."""
     return {
         "kind": "kfac",
         "name": name,
@@ -362,16 +354,11 @@ ScheduleLabels = list[list[list[str]]]
 def schedule_labels(
     data: Any, source: str, heuristic: str | None = None
 ) -> tuple[ScheduleLabels, list[str]]:
-    """Return the labels of a result or heuristic entry, and warnings.
+    """Return the labels of a result or heuristic entry by device and iteration, and warnings.
 
-    Raises `InputError` where there are no labels, they are no labels by device and iteration, or
-    the heuristic is not among those of the result.
-
-    `data`: what `optimize` or `simulate` wrote.
-    `source`: how errors name it.
-    `heuristic`: take the schedule of this heuristic of a result.
-    Returns: by device and iteration, markers included; one where the schedule breaks
-        rules.
+    Markers are included; a warning says that the schedule breaks rules. Raises `InputError` where
+    there are no labels, they are no labels by device and iteration, or the heuristic is not among
+    those of the result.
     """
     with errors_in(source):
         if not isinstance(data, dict):

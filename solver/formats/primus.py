@@ -46,16 +46,13 @@ def primus_table(program: RuntimeProgram, settings: Settings) -> str:
     """Write a program as a table of nodes, one list per rank.
 
     Raises `InputError` where the placement, the order on the first stage, the layers recomputed or
-    what is offloaded cannot be said.
+    what is offloaded cannot be said. The first stage must run micro-batches in order too: Primus
+    takes them from the data in the order of forwards.
 
-    `program`: the program; its first stage must run micro-batches in order too, which
-        Primus takes from the data in the order of forwards.
-    `settings`: says which layers are recomputed.
-    Returns: JSON with ``pp_algorithm`` (the entry that the adapter replaces),
-        ``pp_size``, ``vpp_size``, ``micro_batches``, ``stages`` (of each rank, by
-        chunk) and ``table``; where layers are recomputed also the settings
-        ``recompute_granularity``, ``recompute_method`` and ``recompute_layer_ids``,
-        where activations are offloaded ``offload``.
+    The JSON has ``pp_algorithm`` (the entry that the adapter replaces), ``pp_size``, ``vpp_size``,
+    ``micro_batches``, ``stages`` (of each rank, by chunk) and ``table``. Where layers are
+    recomputed it also has the settings ``recompute_granularity``, ``recompute_method`` and
+    ``recompute_layer_ids``, where activations are offloaded ``offload``.
     """
     PRIMUS.order_of(program.rows, program.shape)
     is_v, chunks = is_folded(program.shape), program.shape.chunks

@@ -134,12 +134,10 @@ def read_program(
     or it breaks a rule.
 
     `data`: the document as read from JSON.
-    `instance`: the pipeline, by default the one that the result carries; the schedule
-        must keep every rule of it. A plan has its own.
-    `heuristic`: take the order of this heuristic of a result.
-    `replica`: take this replica of several, its devices and micro-batches counted from
-        0.
-    Returns: with the steps of every rank.
+    `instance`: the pipeline, by default the one that the result carries; the schedule must keep
+        every rule of it. A plan has its own.
+    `heuristic`: the heuristic of a result whose order is read.
+    `replica`: the one of several that is read, its devices and micro-batches counted from 0.
     """
     if not isinstance(data, dict):
         raise InputError(
@@ -238,10 +236,6 @@ def layer_types(
 
     Heuristics that say none have an even split. Raises `InputError` where a document says them in
     another form, or other layers than the pipeline has.
-
-    `data`: a result or an entry as read from JSON.
-    `instance`: its pipeline, where it is known.
-    Returns: one for each stage.
     """
     rows = data.get("layers")
     if instance is not None and instance.layers is not None:
@@ -274,9 +268,6 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     """Return the entry of a heuristic of a result, with the name of the instance.
 
     Raises `InputError` where the result has no such heuristic.
-
-    `data`: a result as read from JSON.
-    `heuristic`: name of the heuristic.
     """
     entries = data.get("heuristics")
     rows = (

@@ -49,11 +49,9 @@ def read_table(paths: Sequence[str | Path]) -> Trace:
 
 
 def write_table(trace: Trace, suffix: str) -> str:
-    """Return the text of a trace as a table of ops.
+    """Return the text of a trace as a table of ops, one a line, which `read_table` reads again.
 
-    `suffix`: ``.csv`` for CSV, anything else for JSON Lines.
-    Returns: a line for each op, for CSV after a header; `read_table` gives the same ops
-        again.
+    The suffix ``.csv`` makes it CSV with a header, any other JSON Lines.
     """
     rows = list(_rows(trace))
     if suffix != ".csv":

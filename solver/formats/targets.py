@@ -53,12 +53,10 @@ class Target:
         model: str | None = None,
         recomputed: tuple[int, ...] | None = None,
     ) -> Settings:
-        """Return settings for this runtime.
+        """Return settings for this runtime, in its first format by default.
 
         Raises `InputError` where the runtime has no such format, parameters or recomputed layers,
         or `model` is none.
-
-        `form`: one of its formats; its first one by default.
         """
         formats = [name for name in self.formats if form in {None, name}]
         if form is not None and not formats:

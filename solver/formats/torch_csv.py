@@ -50,14 +50,12 @@ def csv_text(rows: Iterable[Sequence[Step]]) -> str:
 def torch_csv(
     program: RuntimeProgram, form: Format = "compute_only", *, shards: bool = False
 ) -> str:
-    """Write a program as PyTorch's schedule file.
+    """Write a program whose last stage runs micro-batches in order as PyTorch's schedule file.
 
-    `program`: a program whose last stage runs micro-batches in order.
-    `form`: ``compute_only``: the runtime adds sends, receives and reductions;
-        ``compute_comms``: they are in the file.
-    `shards`: with ``compute_comms``, gather the parameters of each stage before its
-        first op and drop them after its last one, as stages that are FSDP modules need.
-    Returns: the text of the file.
+    `form`: ``compute_only``: the runtime adds sends, receives and reductions; ``compute_comms``:
+        they are in the file.
+    `shards`: with ``compute_comms``, gather the parameters of each stage before its first op and
+        drop them after its last one, as stages that are FSDP modules need.
     """
     if form == "compute_only":
         return csv_text(program.rows)
@@ -120,19 +118,15 @@ def check_csv(
 ) -> list[Violation]:
     """Check a file against every rule of the runtime and of a pipeline.
 
-    Raises `InputError` where the file cannot be read, or no file can be of such a pipeline.
+    The rules of its schedule are checked where its program breaks none, see `broken_rules` and
+    `broken_exchanges`. Raises `InputError` where the file (``-`` is standard input) cannot be read,
+    or no file can be of such a pipeline.
 
-    `path`: the file; ``-`` is standard input.
-    `instance`: the pipeline that it is for.
-    `order`: the micro-batch of the pipeline that stands at each index of the file; as
-        many, in their own order, by default. A pipeline with replicas needs that of one
-        replica.
-    `document`: a result, which claims the memory modes or the layers of stages that are
-        open; every activation is kept and layers are split evenly by default.
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    Returns: broken rules of the program, see `broken_rules` and `broken_exchanges`;
-        where there are none, those of its schedule.
+    `order`: the micro-batch of the pipeline that stands at each index of the file; as many, in
+        their own order, by default. A pipeline with replicas needs that of one replica.
+    `document`: a result, which claims the memory modes or the layers of stages that are open; every
+        activation is kept and layers are split evenly by default.
+    `exact`: refuse times without a common tick within the limit instead of rounding them up.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
@@ -148,16 +142,15 @@ def convert_torch_csv(
     *,
     exact: bool = False,
 ) -> tuple[HeuristicEntry, float]:
-    """Run the order of a file on a pipeline.
+    """Run the order of a file on a pipeline; also say by how much it is above the optimum.
+
+    The entry is named ``torch-csv``. Its schedule starts each op as early as the order allows, and
+    is infeasible where that breaks a rule of the pipeline such as memory. Micro-batches have the
+    numbers of the pipeline; where that has replicas, those of the file. The share of the optimum by
+    which the schedule is above it at most, by the analytic bounds, is that of its modes and layers,
+    and without a meaning where it breaks a rule.
 
     Raises `InputError` where the program breaks a rule of the runtime, or as for `check_csv`.
-
-    Returns: named ``torch-csv``, with the schedule that starts each op as early as the
-        order allows, infeasible where that breaks a rule of the pipeline such as
-        memory. Its micro-batches have the numbers of the pipeline; where that has
-        replicas, those of the file; share of the optimum by which the schedule is above
-        it at most, by the analytic bounds; of the optimum of its modes and layers, and
-        without a meaning where it breaks a rule.
     """
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
@@ -204,13 +197,10 @@ def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeS
 
 
 def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
-    """Return the data order that an export wrote.
+    """Return the data order that an export wrote: all micro-batches, or those of one replica.
 
-    Raises `InputError` where the file cannot be read, or holds no such list.
-
-    `path`: the JSON file; ``-`` is standard input.
-    Returns: all micro-batches of the pipeline, those of one replica where it has
-        several.
+    Raises `InputError` where the file (``-`` is standard input) cannot be read, or holds no such
+    list.
     """
     with errors_in(source_name(path)):
         order: Any = read_json(path)

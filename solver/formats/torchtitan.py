@@ -22,15 +22,13 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import is_folded
 def torchtitan_files(
     program: RuntimeProgram, settings: Settings, path: Path
 ) -> dict[Path, str]:
-    """Write a program as PyTorch's file, a snippet of Python and a TOML file.
+    """Write a program as PyTorch's file, a snippet of Python and a TOML file, by their paths.
 
     Raises `InputError` where the placement cannot be said, or the files would go to stdout.
 
     `program`: the program, on a looped or a V placement.
-    `settings`: says which layers the model has.
-    `path`: where the snippet goes; the others have the endings ``.csv`` and ``.toml``.
-        With a path that ends so the snippet ends in ``.py``.
-    Returns: the texts of the files.
+    `path`: where the snippet goes; the others have the endings ``.csv`` and ``.toml``. With a path
+        that ends so the snippet ends in ``.py``.
     """
     if str(path) == "-":
         raise InputError("expected a file: there are three of them", field="--output")

@@ -48,12 +48,10 @@ class VisualizerConfig(StrictModel):
 def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     """Read a visualizer config; ``.yml`` and ``.yaml`` are YAML, all else and ``-`` JSON.
 
-    The rule for lists of another length than `num_stages` is the visualizer's: a shorter one is
-    continued with its last value, a longer one is cut. Raises `InputError` where the file cannot be
-    read, is no JSON or YAML, needs the ``yaml`` extra, or a field is missing, unknown or wrong.
-
-    Returns: the instance (fused backwards, no memory limit), and a warning for every
-        list that was continued or cut.
+    The instance has fused backwards and no memory limit. The rule for lists of another length than
+    `num_stages` is the visualizer's: a shorter one is continued with its last value, a longer one
+    is cut; a warning names each. Raises `InputError` where the file cannot be read, is no JSON or
+    YAML, needs the ``yaml`` extra, or a field is missing, unknown or wrong.
     """
     source = source_name(path)
     with errors_in(source):

@@ -80,24 +80,22 @@ class Kind(Generic[AnyInstance]):
     def parse(self, data: Any, source: str | None = None) -> AnyInstance:
         """Validate parsed JSON as an instance of this kind.
 
-        `source`: name of the data in errors.
-        Raises `InputError`: names `source`, the field and what would be right.
+        The `InputError` names `source`, the field and what would be right.
         """
         return self.instance.parse(data, source)
 
     def lower(
         self, instance: AnyInstance, *, exact: bool = False, document: Any = None
     ) -> Problem:
-        """Lower an instance to the problem that solvers and the checker work on.
+        """Lower an instance to the problem that solvers and the checker work on, in ticks.
 
-        `exact`: refuse times without a common tick within the limit instead of rounding
-            them up.
-        `document`: the schedule that the problem is for, of kinds where the number of
-            ops depends on it.
-        Returns: n ops, times in ticks.
-        Raises `InputError`: the times have no common tick and `exact` is true or starts
-            are pinned, or are too long in all, or the kind refuses the instance. Its
-            source is the instance's name.
+        Raises `InputError`, with the instance's name as source, where times have no common tick and
+        `exact` is true or starts are pinned, or are too long in all, or the kind refuses the
+        instance.
+
+        `exact`: refuse times without a common tick within the limit instead of rounding them up.
+        `document`: the schedule that the problem is for, of kinds where the number of ops depends
+            on it.
         """
         try:
             problem = self.problem_of(instance, exact=exact, document=document)
@@ -162,10 +160,7 @@ class Kind(Generic[AnyInstance]):
         return data
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
-        """Turn a schedule of a generic heuristic into a proposal of this kind, which may move ops.
-
-        `instance`, `schedule`: the instance, and a schedule of its problem.
-        """
+        """Turn a schedule of a generic heuristic into a proposal of this kind; ops may move."""
         return Proposal(schedule)
 
     def follow(
@@ -173,20 +168,17 @@ class Kind(Generic[AnyInstance]):
     ) -> Proposal:
         """Time orders of ops, for kinds to override; other ops start as soon as they can.
 
-        `instance`, `problem`: the instance and its problem.
-        `orders`: numbers or names of ops that run one after the other.
-        Returns: each op starts as early as the orders allow, those of one resource
-            first come, first served.
-        Raises `InputError`: an unknown op, or one that is there twice; `DeadlockError`:
-            the orders wait for each other.
+        Orders are numbers or names of ops that run one after the other. Each op starts as early as
+        they allow, those of one resource first come, first served. Raises `InputError` for an
+        unknown op, or one that is there twice, and `DeadlockError` where the orders wait for each
+        other.
         """
         return Proposal(time_orders(problem, op_numbers(problem, orders)))
 
     def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
-        """Return in words why a heuristic cannot be run on an instance, or None if it can.
+        """Return why a heuristic cannot be run on an instance, or None if it can.
 
-        `heuristic`, `instance`: the heuristic, and an instance of this kind.
-        Returns: follows the words "not applicable:" in reports.
+        The words follow "not applicable:" in reports.
         """
         names = {candidate.name for candidate in self.heuristics_of(instance)}
         if not heuristic.is_own and heuristic.name not in names:
@@ -201,15 +193,10 @@ class Kind(Generic[AnyInstance]):
         group_size: int | None = None,
         effort: Effort | None = None,
     ) -> HeuristicOutcome:
-        """Run one heuristic and check its schedule.
+        """Run one heuristic; its status tells a valid schedule from one that breaks a rule.
 
-        `heuristic`, `instance`, `problem`: the heuristic, an instance of this kind and
-            its problem.
-        `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice
-            by default.
-        `effort`: how long a heuristic that searches may go on; its usual effort by
-            default.
-        Returns: its status tells a valid schedule from one that breaks a rule.
+        `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
+        `effort`: how long a heuristic that searches may go on; its usual effort by default.
         """
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
@@ -254,8 +241,7 @@ class Kind(Generic[AnyInstance]):
     ) -> dict[str, Any] | None:
         """Return the fields of a document of a schedule beside the starts of its ops.
 
-        `instance`, `schedule`: the instance, and a schedule of it.
-        Returns: fields of the document; None where starts are all.
+        None where starts are all.
         """
         return None
 
@@ -278,7 +264,7 @@ class Kind(Generic[AnyInstance]):
     ) -> HeuristicEntry:
         """Run one heuristic and return its entry with the schedule; errors as in `lower`.
 
-        Returns: figures in the instance's unit, without a gap.
+        Figures are in the instance's unit, without a gap.
         """
         problem = self.lower(instance, exact=exact)
         outcome = self.run_heuristic(heuristic, instance, problem, group_size)
@@ -290,11 +276,9 @@ class Kind(Generic[AnyInstance]):
     def entry_of(
         self, instance: AnyInstance, problem: Problem, outcome: HeuristicOutcome
     ) -> HeuristicEntry:
-        """Return the entry of one heuristic, of the kind's own model.
+        """Return the entry of the outcome of one heuristic, of the kind's own model.
 
-        `instance`, `problem`, `outcome`: the instance, its problem, and what became of
-            the heuristic.
-        Returns: figures in the instance's unit, without a gap.
+        Figures are in the instance's unit, without a gap.
         """
         return heuristic_entry(outcome)
 
@@ -303,9 +287,7 @@ class Kind(Generic[AnyInstance]):
     ) -> list[Violation]:
         """Check a schedule, and the claims of its document, against every rule of an instance.
 
-        `given`: the schedule, or a document that holds one.
-        Returns: every broken rule; empty for a valid schedule.
-        Raises `InputError`: the document holds no readable schedule of this instance.
+        Raises `InputError` where the document holds no readable schedule of this instance.
         """
         if isinstance(given, Schedule):
             claims = self.claims_of(instance, given)
@@ -339,10 +321,8 @@ class Kind(Generic[AnyInstance]):
     ) -> tuple[Schedule | None, list[Violation]]:
         """Read the schedule of a document, see `ppsolve.models.core.documents.parse_given`.
 
-        `instance`, `problem`: the instance and its problem.
-        `data`: a result, an entry or a bare schedule.
-        `source`: name of the document in errors.
-        Returns: none if ops are missing; errors of the document itself.
+        There is none if ops are missing; violations are errors of the document itself. `source` is
+        its name in errors.
         """
         return parse_given(data, problem, source)
 
@@ -355,7 +335,7 @@ class Kind(Generic[AnyInstance]):
     ) -> list[Violation]:
         """Return the false claims of a result document, apart from its schedule.
 
-        `schedule`: the schedule in it, as far as it could be read.
+        The schedule is what could be read of it.
         """
         return []
 

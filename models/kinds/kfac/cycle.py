@@ -39,18 +39,14 @@ def modules_by_stage(instance: KfacInstance) -> dict[int, list[KfacModule]]:
 
 
 def sync_devices(module: KfacModule, holders: Iterable[int]) -> tuple[int, ...]:
-    """Return the devices that meet in a module's syncs: its replicas and the holders of its stage.
-
-    `holders`: devices that hold its stage.
-    """
+    """Return the devices that meet in a module's syncs: its replicas and its stage's holders."""
     return tuple(sorted({*holders, *(module.replicas or ())}))
 
 
 def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
     """Return the time of a module's curvature (per micro-batch), sync or inversion.
 
-    `kind`: ``cov``, ``sync`` or ``inv``.
-    Returns: time in the instance's unit.
+    The kind is ``cov``, ``sync`` or ``inv``; times are in the instance's unit.
     """
     return Fraction(getattr(module, f"{_TIME_FIELDS[kind]}_{factor.lower()}"))
 
@@ -58,20 +54,16 @@ def work_time(module: KfacModule, kind: str, factor: str) -> Fraction:
 def saved_bytes(module: KfacModule, factor: str) -> Fraction:
     """Return the memory that a module holds per micro-batch until its curvature is done.
 
-    `factor`: ``A`` (saved inputs) or ``B`` (saved errors).
-    Returns: amount in the instance's unit of memory.
+    Factor ``A`` saves inputs, ``B`` errors; amounts are in the instance's unit of memory.
     """
     return Fraction(getattr(module, _SAVED_FIELDS[factor]))
 
 
 def lower_iteration(instance: KfacInstance, *, exact: bool = False) -> Problem:
-    """Lower one iteration of the pipeline alone, at the scale of the whole instance.
+    """Lower one iteration of the pipeline alone, in ticks, at the scale of the whole instance.
 
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    Returns: one iteration in ticks.
-    Raises `InputError`: the times have no common tick within the limit and `exact` is
-        true.
+    Times without a common tick within the limit are rounded up, or refused with an `InputError` if
+    `exact` is true.
     """
     assert instance.pipeline is not None
     return lower_pipeline(instance.pipeline, exact=exact, extra_times=_times(instance))
@@ -97,11 +89,8 @@ class LoweredCycle:
     device once it has finished the one before there: its weight gradients, all-reduce,
     preconditions and optimizer. The makespan is minimised. n ops of one iteration, N iterations.
 
-    `instance`: an instance with a pipeline and modules.
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    Raises `InputError`: the times have no common tick and `exact` is true, or there are
-        too many ops.
+    Times without a common tick within the limit are rounded up, or refused with an `InputError` if
+    `exact` is true; so are too many ops.
     """
 
     def __init__(self, instance: KfacInstance, *, exact: bool = False) -> None:

@@ -222,21 +222,16 @@ class RefreshPattern:
 
 
 def windows_in(holes: Iterable[Hole], room: int) -> list[Hole]:
-    """Return the intervals of starts that leave an op enough room in a hole.
+    """Return the closed intervals of starts, in ticks, that leave an op enough room in a hole.
 
-    `holes`: start and end of each hole in ticks, by start.
-    `room`: ticks that the op needs from its start to the end of the hole
-        (`RefreshPattern.room_for`).
-    Returns: closed intervals of start ticks, by start.
+    Holes are sorted by start; `room` is what the op needs from its start to the end of the hole,
+    see `RefreshPattern.room_for`.
     """
     return [(start, end - room) for start, end in holes if end - room >= start]
 
 
 def common_starts(first: Sequence[Hole], second: Sequence[Hole]) -> list[Hole]:
-    """Intersect two lists of closed intervals.
-
-    Returns: intervals that lie in both, by start.
-    """
+    """Intersect two lists of closed intervals, both sorted by start."""
     overlaps = []
     i = j = 0
     while i < len(first) and j < len(second):
@@ -257,14 +252,14 @@ Measured = tuple[Label, tuple[Any, Any] | None]
 def measured_pattern(instance: KfacInstance) -> RefreshPattern:
     """Return the pattern that an instance's timelines describe.
 
-    Times are relative to the start of node 0's first forward; the period is the time from
-    there to the end of node 0's last backward. Of several profiled steps the last one counts.
-    Curvature is cut into as many parts as the first pipe has forwards, each of the whole length
-    divided by their number, rounded down (PipeFisher's rule).
+    Times are relative to the start of node 0's first forward; the period is the time from there to
+    the end of node 0's last backward. Of several profiled steps the last one counts. Curvature is
+    cut into as many parts as the first pipe has forwards, each of the whole length divided by their
+    number, rounded down (PipeFisher's rule).
 
-    Raises `InputError`: node 0 has no forward or no backward, a device has no forward
-        of the first pipe to cut its curvature by, a pipeline op is ``[null, null]``, or
-        the times have no common tick.
+    Raises `InputError` where node 0 has no forward or no backward, a device has no forward of the
+    first pipe to cut its curvature by, a pipeline op is ``[null, null]``, or the times have no
+    common tick.
     """
     assert instance.timelines is not None
     devices = [

@@ -64,16 +64,15 @@ def lower_refresh(
 ) -> LoweredRefresh:
     """Lower a pattern, repeated a given number of times on each device.
 
-    Every K-FAC op lies in one hole of its device (`Problem.windows`), K-FAC ops of a device do
-    not overlap, and the dependencies are those of the exact task: part i of a curvature after
-    the i-th forward (A) or backward (B) of iteration 0 on its own pipe, a sync after all
-    curvature of its factor and module on every device that meets in it, an inversion after its
-    own curvature and that sync.
+    Every K-FAC op lies in one hole of its device (`Problem.windows`), K-FAC ops of a device do not
+    overlap, and the dependencies are those of the exact task: part i of a curvature after the i-th
+    forward (A) or backward (B) of iteration 0 on its own pipe, a sync after all curvature of its
+    factor and module on every device that meets in it, an inversion after its own curvature and
+    that sync.
 
-    `iterations`: of all devices, or of each.
-    `devices`: lower these devices only; syncs meet among them.
-    `weight_of`: gives each K-FAC op's end a weight in the objective
-        `Objective.COMPLETION`; default 0.
+    `iterations`: one number for all devices, or one for each.
+    `devices`: the devices to lower, among which syncs meet; all by default.
+    `weight_of`: weight of the end of a K-FAC op in `Objective.COMPLETION`; 0 by default.
     """
     selected = range(len(pattern.devices)) if devices is None else devices
     counts = _counts(pattern, iterations)
@@ -93,10 +92,10 @@ def _counts(
 def unrolled_ops(
     pattern: RefreshPattern, iterations: int | Sequence[int], devices: Sequence[int]
 ) -> int:
-    """Return the number of ops of a refresh; a sync counts on each device that meets in it.
+    """Return the number of ops of a refresh: those of the pipeline, and parts of K-FAC work.
 
-    `iterations`: of all devices, or of each.
-    Returns: pipeline ops of all iterations and parts of K-FAC work.
+    A sync counts on each device that meets in it. Iterations are one number for all devices, or one
+    for each.
     """
     selected = [pattern.devices[device] for device in devices]
     counts = _counts(pattern, iterations)
@@ -105,10 +104,7 @@ def unrolled_ops(
 
 
 def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
-    """Raise an InputError where the iterations of a refresh have too many ops.
-
-    Raises `InputError`: they have more than `MAX_UNROLLED` ops.
-    """
+    """Raise an `InputError` where the iterations of a refresh have more than `MAX_UNROLLED` ops."""
     ops = unrolled_ops(pattern, iterations, range(len(iterations)))
     if ops > MAX_UNROLLED:
         raise InputError(

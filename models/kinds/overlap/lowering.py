@@ -38,12 +38,9 @@ class LoweredOverlap:
 
     @classmethod
     def of(cls, instance: OverlapInstance, problem: Problem) -> LoweredOverlap:
-        """Find the added ops of a lowered instance, each of which knows its node or buffer.
+        """Find the launch and release ops that a lowered instance adds, by their node or buffer.
 
-        `instance`, `problem`: the program and its problem, or that of an order under
-            contention.
-        Returns: the problem of nodes alone with its launch and release ops, keyed by
-            node.
+        The problem may also be that of an order under contention.
         """
         if CHOSEN_ORDER in problem.choices:
             problem = lower_overlap(instance)
@@ -54,23 +51,21 @@ class LoweredOverlap:
 
 
 def lower_overlap(instance: OverlapInstance, *, exact: bool = False) -> Problem:
-    """Lower a program to ops, streams, precedences and pools.
+    """Lower a program of n nodes to ops, streams, precedences and pools.
 
-    Op i is node i. Kernels occupy the compute stream, collectives the stream of their group;
-    with frozen order each collective follows the previous one of its group. Waits take no time
-    and delay only the nodes that depend on them: in the program each stands just before its
-    first user. Where the place of a wait matters (a collective uses it, or a cap counts until it)
-    it is a point of the compute stream, inside no kernel; so is the launch of a collective under a
-    cap, which is in flight from its launch to its wait. Bytes are acquired at the start of their
-    producer and released at the end of the last use.
+    Op i is node i; launches and releases follow where caps need them. Kernels occupy the compute
+    stream, collectives the stream of their group; with frozen order each collective follows the
+    previous one of its group. Waits take no time and delay only the nodes that depend on them: in
+    the program each stands just before its first user. Where the place of a wait matters (a
+    collective uses it, or a cap counts until it) it is a point of the compute stream, inside no
+    kernel; so is the launch of a collective under a cap, which is in flight from its launch to its
+    wait. Bytes are acquired at the start of their producer and released at the end of the last use.
 
-    The streams follow PyTorch Inductor's overlap passes, which launch collectives in program
-    order and hold the compute stream in a wait until its collective ends.
+    The streams follow PyTorch Inductor's overlap passes, which launch collectives in program order
+    and hold the compute stream in a wait until its collective ends.
 
-    `instance`: the program, n nodes.
-    `exact`: raise an `InputError` for durations without a common tick instead of
-        rounding them up.
-    Returns: the n nodes, then launches and releases where caps need them.
+    Durations without a common tick are rounded up, or refused with an `InputError` if `exact` is
+    true.
     """
     return _OverlapLowering(instance, exact=exact).run()
 
@@ -81,11 +76,9 @@ def stretched_scale(instance: OverlapInstance, scale: TimeScale) -> TimeScale:
     Work of which a factor p / q is the pace ends after p / q of it, and what runs beside it has
     done q / p of that. So each end that one node makes in another may divide ticks by p · q.
 
-    `instance`: a program with contention.
-    `scale`: that of its nodes alone.
-    Returns: ticks divided by p · q of all factors as often as all nodes, stretched one
-        after the other, stay within `MAX_TICKS`; the scale itself where it is rounded
-        already.
+    Ticks of `scale`, that of the nodes alone, are divided by p · q of all factors as often as all
+    nodes, stretched one after the other, stay within `MAX_TICKS`. A scale that is rounded already
+    stays as it is.
     """
     if not scale.is_exact:
         return scale

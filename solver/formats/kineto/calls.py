@@ -68,12 +68,10 @@ class CalledSchedule:
 def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSchedule:
     """Return the schedule of Megatron-LM in which every rank makes its calls.
 
-    Ranks that make them in one order are replicas. Raises `InputError` where ranks make other
-    numbers of calls, or no schedule or more than one fits.
-
-    `calls`: letters F and B of the calls of one step by file, in the order of ranks.
-    `size`: ranks of a pipeline, where the files say so.
-    Returns: its orders are those of the files.
+    The letters F and B of the calls of one step are given by file, in the order of ranks; so are
+    the orders of the schedule. Ranks that make them in one order are replicas. Where files say so,
+    `size` is the number of ranks of a pipeline. Raises `InputError` where ranks make other numbers
+    of calls, or no schedule or more than one fits.
     """
     rows = list(calls.values())
     forwards = rows[0].count("F")
@@ -129,10 +127,9 @@ def _fits(rows: Sequence[str], positions: Sequence[int]) -> list[CalledSchedule]
 def _schedules(
     ranks: int, forwards: int, lead: int
 ) -> Iterator[tuple[bool, str, list[Order]]]:
-    """Yield what may be: whether it is Megatron's default, its name, its orders.
+    """Yield schedules that may be: whether each is Megatron's default, its name, its orders.
 
-    `ranks`, `forwards`: pipeline ranks, forwards of each.
-    `least`: forwards before the first backward, of the rank with the fewest.
+    `lead` is the number of forwards before the first backward, of the rank with the fewest.
     """
     text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
     yield True, text, one_forward_one_backward(ranks, forwards)

@@ -28,14 +28,10 @@ Take = Callable[[dict[str, Any]], None]
 def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, Any]:
     """Give each event of a trace to `take`, and return the other fields of the object.
 
-    Raises `InputError` where the file cannot be read, is cut off, or is no such JSON; says after
-    which event.
-
-    `path`: chrome JSON: an object with ``traceEvents``, or a bare list of events; plain
-        or gzipped.
-    `take`: gets each event that is an object, in the order of the file.
-    `window`: characters read at a time.
-    Returns: the other fields of the object; empty where the file is a bare list.
+    The file is Chrome JSON, plain or gzipped: an object with ``traceEvents``, or a bare list of
+    events, which has no other fields. Events are taken in its order; `window` characters are read
+    at a time. Raises `InputError` where the file cannot be read, is cut off, or is no such JSON;
+    says after which event.
     """
     with errors_in(source_name(path)):
         try:
@@ -358,23 +354,13 @@ def _thread(event: dict[str, Any]) -> str:
 
 
 def number_in(args: Any, key: str) -> int | None:
-    """Return a number among the arguments of an event.
-
-    `args`: the arguments as the file has them.
-    `key`: name of the number.
-    Returns: none where there is no whole number from 0 of that name.
-    """
+    """Return a number among the arguments of an event, None where it is no whole number from 0."""
     number = args.get(key) if isinstance(args, dict) else None
     return number if type(number) is int and 0 <= number < 2**62 else None
 
 
 def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
-    """Return when an event starts and ends.
-
-    `event`: an event of the file, in microseconds.
-    `name`: its name, for errors.
-    Returns: nanoseconds; an `InputError` says which moment is none.
-    """
+    """Return the start and end of an event in nanoseconds; an `InputError` says which is none."""
     start = _time(event.get("ts"), f"{name[:60]}.ts")
     length = _time(event.get("dur", 0), f"{name[:60]}.dur")
     if length < 0:

@@ -151,12 +151,10 @@ class _Profile:
 
 
 def read_steps(paths: list[Path]) -> list[ProfiledStep]:
-    """Return the steps of one rank that have kernels.
+    """Return the steps of one rank that have kernels, in the order of the files.
 
-    `paths`: profiles of the same rank, Chrome JSON, plain or gzipped.
-    Returns: in the order of the files.
-    Raises `InputError`: a file is no profile or has no kernels, or the files are of
-        several ranks.
+    Files are profiles of the same rank, Chrome JSON, plain or gzipped. Raises `InputError` where
+    one is no profile or has no kernels, or they are of several ranks.
     """
     profiled, ranks = [], set()
     for path in paths:

@@ -43,15 +43,14 @@ SIZES = {
 def convert_kineto_overlap(
     paths: list[Path], step: int | None = None, prefetch: Collection[str] = ()
 ) -> tuple[OverlapInstance, OverlapEntry, list[str]]:
-    """Convert a recorded step of one rank to a program in its recorded order.
+    """Convert a recorded step of one rank to a program, and its recorded order without gaps.
 
-    `paths`: profiles of the rank.
+    Durations are as recorded, in microseconds; the entry is named ``recorded``. Texts say what was
+    recorded, and what is assumed. Raises `InputError` where a file is no profile, the files are of
+    several ranks, or the step is not there or has no collectives.
+
     `step`: number of the ProfilerStep; by default one of median length.
     `prefetch`: types of collectives that read no result of a kernel.
-    Returns: durations as recorded, in microseconds; named ``recorded``: the recorded
-        order, run without its gaps; what was recorded, and what is assumed.
-    Raises `InputError`: a file is no profile, the files are of several ranks, or the
-        step is not there or has no collectives.
     """
     recorded, notes = _chosen(read_steps(paths), step)
     with errors_in(recorded.source):

@@ -22,13 +22,10 @@ Timeline = dict[str, list[Pair]]
 def load_timeline_pickle(data: bytes, source: str) -> Timeline:
     """Read a PipeFisher timeline, whatever else its bytes may try.
 
-    Raises `InputError` for what is no pickle, too large, names, builds or does anything but
-    numbers, texts, lists, tuples, dicts and numpy scalars and arrays, or has another form.
-
-    `data`: the pickle, of protocol 0 to 5.
-    `source`: file name for errors.
-    Returns: intervals by label, in the file's order and unit (nanoseconds); plain ints
-        and floats.
+    Intervals by label keep the file's order and unit (nanoseconds); they are plain ints and floats.
+    Raises `InputError` for what is no pickle of protocol 0 to 5, too large, names, builds or does
+    anything but numbers, texts, lists, tuples, dicts and numpy scalars and arrays, or has another
+    form.
     """
     with errors_in(source):
         return as_timeline(unpickle(data))

@@ -77,12 +77,7 @@ class Inert(_Unpickler):
         self._bytes_left = LIMITS.file_bytes
 
     def find_class(self, module: str, name: str) -> Name:
-        """Return the stand-in for a name; nothing is imported.
-
-        `module`, `name`: the name in the pickle.
-        Returns: a member of the enum; an `InputError` where the name is not on the
-            list.
-        """
+        """Return the stand-in for a name, an `InputError` if it has none; nothing is imported."""
         return lookup(module, name)
 
     def load_reduce(self) -> None:

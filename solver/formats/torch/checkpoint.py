@@ -18,13 +18,13 @@ def checkpointed(
 ) -> Any:
     """Return the module of a stage that recomputes what the result says, before its backward.
 
+    Submodules are replaced in place; where the stage keeps its activations the module stays as it
+    is. Raises `InputError` where the result has no such stage, the stage offloads or has a mode for
+    each micro-batch, or the module has no such part.
+
     `result`: of a pipeline, with the mode of each stage.
-    `module`: its module; parts of it are replaced in place.
-    `parts`: for a mode, the names of the submodules that it recomputes, as
-        ``layers.0.mlp``; a mode that is not named recomputes the whole module.
-    Returns: the module itself where the stage keeps its activations.
-    Raises `InputError`: the result has no such stage, the stage offloads or has a mode
-        for each micro-batch, or the module has no such part.
+    `parts`: for a mode, the names of the submodules that it recomputes, as ``layers.0.mlp``; a mode
+        that is not named recomputes the whole module.
     """
     modes = getattr(result, "modes", None)
     if modes is None:

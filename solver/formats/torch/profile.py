@@ -44,25 +44,20 @@ def profile_stages(
     Each op is what the runtime does: the loss is part of the last forward, gradients are split by
     the runtime's own functions, and on stage 0 a split backward is all in its weight gradient. A
     stage holds the bytes of its input, its output and what autograd saves (parameters and buffers
-    left out) until its weight gradient. Gradients of parameters are left as they were. Raises
-    `InputError` where the version of torch is not one that was tested, there is no stage, or an
-    output is none that can be sent.
+    left out) until its weight gradient. Gradients of parameters are left as they were. Times are
+    medians, in microseconds. Raises `InputError` where the version of torch is not one that was
+    tested, there is no stage, or an output is none that can be sent.
 
-    `modules`: the stages in order, each with one tensor or a tuple of tensors as
-        output.
-    `example`: input of the first stage for one micro-batch, on the device where the
-        stages are.
+    `modules`: the stages in order, each with one tensor or a tuple of tensors as output.
+    `example`: input of the first stage for one micro-batch, on the device where the stages are.
     `num_microbatches`: micro-batches of a step.
     `loss_fn`: loss of the last output and a target.
     `target`: target of one micro-batch.
     `stage_to_device`: device of each stage; one device per stage by default.
     `is_split`: split backwards in input and weight gradients.
-    `capacity`: bytes of each device for activations; by default those of all
-        micro-batches at once.
+    `capacity`: bytes of each device for activations; by default those of all micro-batches at once.
     `latency`: microseconds of a transfer.
     `repeats`: how often each op is run.
-    `name`: name of the instance.
-    Returns: times in microseconds, medians; activations in bytes.
     """
     require_tested_torch()
     if not modules:

@@ -47,20 +47,17 @@ def build_schedule(
     form: Format = FORMATS[0],
     **options: Any,
 ) -> Any:
-    """Return the schedule of a result as PyTorch's runtime runs it by ``step``.
+    """Return the runtime of PyTorch that runs the schedule of a result by ``step``.
 
     Raises `InputError` where the version of torch is not one that was tested, the runtime cannot
     run the schedule, or the stages are not those of the rank.
 
-    `result`: a pipeline's result with a schedule: of `ppsolve.optimize`, or a
-        heuristic's.
-    `stages`: stages of this process; its rank in their group runs the actions of that
-        device.
+    `result`: a pipeline's result with a schedule: of `ppsolve.optimize`, or a heuristic's.
+    `stages`: stages of this process; its rank in their group runs the actions of that device.
     `loss_fn`: loss of an output and a target; needed for backwards.
-    `form`: ``compute_only``: the runtime places sends and receives; ``compute_comms``:
-        ppsolve does.
+    `form`: ``compute_only``: the runtime places sends and receives; ``compute_comms``: ppsolve
+        does.
     `options`: further arguments of the runtime, such as ``scale_grads``.
-    Returns: the runtime, with the schedule and its sends and receives loaded.
     """
     require_tested_torch()
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
@@ -126,17 +123,17 @@ def require_tested_torch() -> None:
 def record_steps(
     schedule: Any, folder: str | Path, *inputs: Any, steps: int = 3, **arguments: Any
 ) -> Path:
-    """Run some steps of a schedule under ``torch.profiler``; every process calls this.
+    """Run some steps of a schedule under ``torch.profiler``, and return the file of this rank.
 
-    One step before them is not recorded: in the first the runtime finds out shapes. The processes
-    begin each step together. Several schedules are run in turn, so that a machine whose speed
-    drifts drifts for all of them; `steps_of` takes the steps of one out of the trace.
+    Every process calls this. One step before them is not recorded: in the first the runtime finds
+    out shapes. The processes begin each step together. Several schedules are run in turn, so that a
+    machine whose speed drifts drifts for all of them; `steps_of` takes the steps of one out of the
+    trace.
 
-    `folder`: where the file of this rank is written.
-    `inputs`, `arguments`: arguments of each step: of the first stage its inputs, of the
-        last one ``target``.
+    `folder`: where ``rank<number>.json`` is written.
+    `inputs`, `arguments`: arguments of each step: of the first stage its inputs, of the last one
+        ``target``.
     `steps`: number of recorded steps of each schedule.
-    Returns: the file: ``rank<number>.json``.
     """
     import torch
     from torch import distributed
@@ -157,11 +154,8 @@ def record_steps(
 def steps_of(trace: Trace, number: int, count: int) -> Trace:
     """Return the steps of one of the schedules that `record_steps` ran in turn.
 
+    Of `count` schedules these are the steps whose number leaves `number` when divided by `count`.
     Raises `InputError` where there is no such step.
-
-    `trace`: recorded steps, as `read_trace` reads them.
-    `number`, `count`: which schedule, from 0, of how many.
-    Returns: every step whose number leaves `number` when divided by `count`.
     """
     steps = trace.where(trace.step % count == number)
     if not len(steps):
@@ -192,14 +186,9 @@ def measured_again(instance: PipelineInstance, trace: Trace) -> PipelineInstance
     """Return an instance with the times that its ops had in recorded steps.
 
     In a step an op takes longer than by itself: its data are cold, memory is taken and given back,
-    transfers go on at once and a profiler counts. Raises `InputError` where the steps are those of
-    another pipeline, or in another unit.
-
-    `instance`: the pipeline, as `profile_stages` returns it.
-    `trace`: recorded steps of it, as `read_trace` reads them.
-    Returns: times are medians of the steps, each with the time for which its device is
-        held after the op; the latency is that of the recorded transfers. All else is as
-        given.
+    transfers go on at once and a profiler counts. So times are medians of the steps, each with the
+    time for which its device is held after the op; the latency is that of the recorded transfers.
+    Raises `InputError` where the steps are those of another pipeline, or in another unit.
     """
     refitted = median_instance(trace, fit(trace), instance.name)
     for field, expected, got in (
@@ -219,12 +208,9 @@ def timed_again(
 ) -> HeuristicEntry:
     """Return the schedule that the orders of a result give with the times of another instance.
 
-    Raises `InputError` where there is no schedule that one rank per stage can run.
-
-    `result`: a pipeline's result with a schedule.
-    `instance`: the same pipeline with other times.
-    Returns: every op as early as its order allows; infeasible where that breaks a rule
-        such as memory.
+    Every op starts as early as its order allows; the schedule is infeasible where that breaks a
+    rule such as memory. Raises `InputError` where there is no schedule that one rank per stage can
+    run.
     """
     program = read_program(result.model_dump(mode="json"))
     return simulated_entry(program.rows, instance, "timed-again")[0]
@@ -235,16 +221,14 @@ def compare_in_turn(
 ) -> list[Compared]:
     """Compare steps of a schedule with what the steps of another one, run in turn, predict.
 
-    The speed of a machine changes within seconds. So each step is held against the two steps of
-    the other schedule that were run just before and just after it.
+    The speed of a machine changes within seconds. So each step is held against the two steps of the
+    other schedule that were run just before and just after it: the mean of both predictions, or the
+    one before for the last step. Rows of all steps, in microseconds, begin with that of the least
+    error, so that the median step is in the middle.
 
-    `result`: a pipeline's result with a schedule.
-    `run`: recorded steps of that schedule.
-    `beside`: recorded steps of the other one: the step before each of `run`, as
-        `record_steps` makes them of two schedules.
-    Returns: a row per step of `run`, that of the least error first, so that the median
-        step is in the middle: the mean of both predictions (the one before, for the
-        last step), microseconds.
+    `run`: recorded steps of the schedule of the result.
+    `beside`: recorded steps of the other one: the step before each of `run`, as `record_steps`
+        makes them of two schedules.
     """
     steps = [number for number, _, _ in beside.parts()]
     predicted = dict(zip(steps, predictions_of(result, beside), strict=True))
@@ -263,12 +247,8 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
     """Return the makespans of a schedule with the durations of recorded steps of another.
 
     Where ops jitter, a step is longer than their medians say: the latest of several ops decides
-    when another begins. So the orders of the result are timed with the durations of each step.
-
-    `result`: a pipeline's result with a schedule.
-    `trace`: recorded steps of the same pipeline, in any order of ops.
-    Returns: a makespan per step, microseconds; transfers take the latency fitted to the
-        whole trace.
+    when another begins. So the orders of the result are timed with the durations of each step, in
+    microseconds; transfers take the latency fitted to the whole trace.
     """
     p2p = median_instance(trace, fit(trace)).p2p
     makespans = []
@@ -281,17 +261,14 @@ def predictions_of(result: Result | HeuristicEntry, trace: Trace) -> list[float]
 
 
 def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]:
-    """Compare the schedule of a result with recorded steps in which it was run.
+    """Compare the schedule of a result with recorded steps of one replica in which it was run.
+
+    Rows are the step, from its first start to its last end; the replay, which is the recorded order
+    with the recorded durations of each step and free transfers; then ops by kind and stage, medians
+    over micro-batches and steps, with the time for which a device is held after such an op.
 
     Raises `InputError` where there is no schedule, its unit is none of ns, us, ms and s, or the run
     has other ops.
-
-    `result`: a pipeline's result with a schedule.
-    `trace`: recorded steps of one replica, as `read_trace` reads them.
-    Returns: the step, from its first start to its last end; the replay: the recorded
-        order with the recorded durations of each step, transfers free; then ops by kind
-        and stage: medians over micro-batches and steps, with the time for which a
-        device is held after such an op.
     """
     if result.schedule is None:
         raise InputError(

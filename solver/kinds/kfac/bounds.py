@@ -48,10 +48,8 @@ def iterations_bound(
     """Prove a lower bound on the iterations of devices that share one number of them.
 
     At each number of iterations, and from every moment at which work becomes ready, the work that
-    starts no earlier is compared with the length of the holes from there on.
-
-    `devices`: devices coupled by syncs (usually one).
-    Raises `InputError`: an op of the pipeline is absurdly far from the first iteration.
+    starts no earlier is compared with the length of the holes from there on. Raises `InputError`
+    where an op of the pipeline is absurdly far from the first iteration.
     """
     limit = most_iterations(pattern, devices)
     value = _by_totals(pattern, devices, limit)

@@ -43,10 +43,8 @@ def pipefisher_causal(
 
     Each device walks its holes in the order of time and puts the first work, in PipeFisher's order,
     that is ready and fits. Devices whose syncs meet, and those whose syncs run on a comm stream,
-    are scheduled together: work by class, each op at its earliest.
-
-    Raises `InputError`: work fits in no hole, or a curvature part has no op that makes
-        its data.
+    are scheduled together: work by class, each op at its earliest. Raises `InputError` where work
+    fits in no hole, or a curvature part has no op that makes its data.
     """
     refuse_missing_data(pattern)
     refuse_unplaceable(pattern)

@@ -41,8 +41,7 @@ def check_refresh(instance: KfacInstance, document: Any) -> list[Violation]:
     """Check a schedule and what its document says of iterations.
 
     The number of iterations of a device is that of its copies of the pipeline in the schedule.
-
-    Raises `InputError`: the document holds no readable schedule of this instance.
+    Raises `InputError` where the document holds no readable schedule of this instance.
     """
     pattern = pattern_of(instance)
     if isinstance(document, Schedule):
@@ -74,10 +73,9 @@ def without_counts(data: Any) -> Any:
 def iterations_in(data: Any, pattern: RefreshPattern) -> list[int]:
     """Return the iterations of each device that the ops of a document belong to.
 
-    They are counted by the copies of the device's pipeline ops. A device without any may claim
-    them in ``iterations_of``; they are no fewer than the starts of its work need.
-
-    `data`: parsed JSON of a result, an entry or a bare schedule; None claims nothing.
+    They are counted by the copies of the device's pipeline ops. A device without any may claim them
+    in ``iterations_of``; they are no fewer than the starts of its work need. The document is a
+    result, an entry or a bare schedule; None claims nothing.
     """
     document = data.get("schedule", data) if isinstance(data, dict) else None
     rows = document.get("ops") if isinstance(document, dict) else None

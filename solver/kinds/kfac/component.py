@@ -49,7 +49,7 @@ class ComponentResult:
 
     @property
     def is_proved(self) -> bool:
-        """True if no schedule takes fewer iterations than the best."""
+        """Whether no schedule takes fewer iterations than the best."""
         return self.iterations == self.lower
 
     def improved_by(self, candidate: ComponentSchedule) -> ComponentResult:
@@ -83,13 +83,11 @@ def completion_bound(
     iterations: int,
     tie_break: TieBreak,
 ) -> int:
-    """Bound the sum of the ends that a tie-break counts from below.
+    """Bound the sum of the ends that a tie-break counts from below, in ticks.
 
     By the k-th end at least the k smallest jobs are done, each with the work that only it requires:
     an inversion with the curvature (and sync) before it. Work is poured into the holes as if it
     could be cut anywhere.
-
-    Returns: sum of ends in ticks.
     """
     if tie_break is TieBreak.NONE:
         return 0

@@ -55,9 +55,9 @@ class Budget:
     used_units: float = 0.0
 
     def share(self, shares: float, cap: float | None = None) -> SearchLimits:
-        """Return limits for one of several equal parts of the time that is left.
+        """Return limits for one of several equal shares of the time that is left.
 
-        `cap`: most seconds (or deterministic units) of the part.
+        A share has at most `cap` seconds, or deterministic units.
         """
         remaining = self.limits.less(
             time.monotonic() - self.began, self.used_units
@@ -82,11 +82,7 @@ class ComponentSearch:
     params: RefreshSearchParams = RefreshSearchParams()
 
     def lowered(self, iterations: int, *, with_weights: bool = False) -> LoweredRefresh:
-        """Lower the component at a number of iterations.
-
-        `iterations`: iterations of each of its devices.
-        `with_weights`: let the objective be the tie-break.
-        """
+        """Lower the component at some iterations; weights make the tie-break the objective."""
         weight_of = end_weights(self.tie_break) if with_weights else None
         return lower_refresh(
             self.pattern, iterations, devices=self.devices, weight_of=weight_of
@@ -97,8 +93,8 @@ class ComponentSearch:
     ) -> ComponentResult:
         """Search upwards from the bound until some number of iterations has a schedule.
 
-        `largest`: the largest number worth trying.
-        `components_left`: components that share the time that is left.
+        Numbers above `largest` are not worth trying. The time that is left is for `components_left`
+        components.
         """
         if initial.is_proved:
             return initial
@@ -158,7 +154,7 @@ class ComponentSearch:
         )
 
     def is_too_large(self, iterations: int) -> bool:
-        """Return True if no model of so many iterations is built."""
+        """Whether no model of so many iterations is built."""
         positions = sum(
             iterations
             * len(self.pattern.holes(device, 1))
@@ -198,11 +194,7 @@ class ComponentSearch:
     def break_tie(
         self, result: ComponentResult, components_left: int
     ) -> ComponentResult:
-        """Improve a schedule without more iterations; its tie-break value gets a bound.
-
-        Returns: a schedule at least as good, with the value and bound of the tie-break
-            in ticks.
-        """
+        """Improve a schedule without more iterations; its tie-break gets a value and bound."""
         if (
             result.best is None
             or result.iterations is None

@@ -135,11 +135,10 @@ def run_refresh_heuristic(
 def scheduled(
     pattern: RefreshPattern, plans: Sequence[DevicePlan], lowered: LoweredRefresh
 ) -> tuple[Schedule, dict[str, int]]:
-    """Turn plans into a schedule.
+    """Turn plans into a schedule, with the last end of every sync that does not start together.
 
-    The parts of a curvature are alike, so the first of them to run is its part 0.
-
-    Returns: and the last end in ticks of every sync that does not start together.
+    The parts of a curvature are alike, so the first of them to run is its part 0. Ends are in
+    ticks.
     """
     problem = lowered.problem
     start = problem.pinned.copy()
@@ -200,10 +199,7 @@ def _broken_precedence(problem: Problem, edge: int) -> str:
 def refresh_entry(
     outcome: HeuristicOutcome, pattern: RefreshPattern, *, with_schedule: bool = False
 ) -> RefreshEntry:
-    """Return the entry of a heuristic in a report.
-
-    `with_schedule`: include the schedule's ops.
-    """
+    """Return the entry of a heuristic in a report, with or without the ops of its schedule."""
     if not isinstance(outcome, RefreshOutcome) or outcome.plans is None:
         return RefreshEntry(
             name=outcome.name, status=outcome.status, reason=outcome.reason

@@ -56,7 +56,7 @@ PINNED = tuple(
 
 
 def is_refresh(instance: KfacInstance) -> bool:
-    """Return True if an instance asks for the fewest iterations around a pinned pipeline."""
+    """Whether an instance asks for the fewest iterations around a pinned pipeline."""
     return instance.judged_by is Objective.ITERATIONS
 
 
@@ -117,12 +117,7 @@ class KfacKind(Kind[KfacInstance]):
     def run_on_pattern(
         self, heuristic: Heuristic, instance: KfacInstance, pattern: RefreshPattern
     ) -> HeuristicOutcome:
-        """Run a heuristic of refreshes and check its schedule.
-
-        `heuristic`: a heuristic of the kind.
-        Returns: the checked outcome; not applicable where the heuristic is one of a
-            cycle.
-        """
+        """Run a heuristic of refreshes and check its schedule; one of cycles does not apply."""
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is None:
             return run_refresh_heuristic(heuristic, pattern)

@@ -40,8 +40,8 @@ from ppsolve.solver.kinds.kfac.pinned import (
 def pattern_of(instance: KfacInstance) -> RefreshPattern:
     """Return the pinned pipeline of an instance and its K-FAC work.
 
-    Raises `InputError`: the timelines or the pattern cannot be used; names the field
-        and the instance.
+    Raises `InputError` where the timelines or the pattern cannot be used; names the field and the
+    instance.
     """
     with errors_in(instance.name):
         if instance.timelines is not None:
@@ -53,7 +53,7 @@ def pattern_of(instance: KfacInstance) -> RefreshPattern:
 def refuse_overlaps(pattern: RefreshPattern) -> None:
     """Refuse pipeline ops of one device that overlap: no schedule could keep both.
 
-    Raises `InputError`: names the device, both ops and by how much they overlap.
+    The `InputError` names the device, both ops and by how much they overlap.
     """
     time, unit = pattern.scale.time, pattern.scale.unit
     for device in pattern.devices:
@@ -89,10 +89,9 @@ def simulated_pattern(instance: KfacInstance) -> RefreshPattern:
     stages. A stage that two pipes share gets a sync of its factors, of length 0 where the instance
     has none: its inversions wait for the curvature of both pipes.
 
-    Raises `InputError`: the pattern is no pipeline heuristic or not feasible, a device
-        holds several stages of a pipe, or saved inputs and errors count against a
-        memory limit; `NotApplicableError`: the heuristic does not apply to the
-        pipeline.
+    Raises `InputError` where the pattern is no pipeline heuristic or not feasible, a device holds
+    several stages of a pipe, or saved inputs and errors count against a memory limit, and
+    `NotApplicableError` where the heuristic does not apply to the pipeline.
     """
     _refuse_what_has_no_pattern(instance)
     iteration = pinned_iteration(instance, instance.pattern)

@@ -44,10 +44,7 @@ NO_END = 2**61
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse a pattern that names no pipeline heuristic.
-
-    Raises `InputError`: field ``pattern``; names the nearest heuristic.
-    """
+    """Refuse a pattern that names no pipeline heuristic; the error names the nearest one."""
     if pattern not in PATTERNS:
         names = [FREE_PIPELINE, *PATTERNS]
         raise InputError(
@@ -58,15 +55,14 @@ def check_pattern(pattern: str) -> None:
 
 
 def pinned_iteration(instance: KfacInstance, heuristic_name: str) -> PinnedIteration:
-    """Time one iteration of the pipeline as a heuristic does, and find its period.
+    """Time one iteration of the pipeline as a heuristic does, and find its period, in ticks.
 
     Preconditions follow the last compute op of their device, stage by stage as gradients become
-    ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered
-    in the order in which they run, which changes nothing but their names.
+    ready, and each stage's optimizer follows its preconditions. Alike micro-batches are numbered in
+    the order in which they run, which changes nothing but their names.
 
-    Returns: starts of pipeline ops and preconditions, and the period, in ticks.
-    Raises `InputError`: unknown heuristic, or its schedule is not feasible for the
-        pipeline; `NotApplicableError`: the heuristic does not apply to the pipeline.
+    Raises `InputError` where the heuristic is unknown, or its schedule is not feasible for the
+    pipeline, and `NotApplicableError` where it does not apply to the pipeline.
     """
     assert instance.pipeline is not None
     check_pattern(heuristic_name)
@@ -148,12 +144,10 @@ def pinned_cycle(
 ) -> Problem:
     """Pin the pipeline of a refresh cycle to a heuristic's schedule, repeated every period.
 
-    With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in
-    a hole only if t + (1 + margin) d is before the start of the next pinned op; there is no limit
-    after the last one.
-
-    Returns: the ops and rules of `lower_cycle`, and the pins.
-    Raises `InputError, NotApplicableError`: as from `pinned_iteration`.
+    With a margin, K-FAC ops on compute streams get windows: an op of length d may start at t in a
+    hole only if t + (1 + margin) d is before the start of the next pinned op; there is no limit
+    after the last one. Errors are those of `pinned_iteration`, ops and rules those of
+    `lower_cycle`.
     """
     cycle = LoweredCycle(instance, exact=exact)
     iteration = pinned_iteration(instance, heuristic_name)
@@ -200,11 +194,9 @@ def _windows(problem: Problem, period: int, margin: Fraction) -> dict[int, IntAr
 def pin_and_fill(request: Request, pattern: str) -> Proposal:
     """Pin the pipeline to a published schedule and fill its bubbles greedily with K-FAC work.
 
-    `request`: for a K-FAC instance with the objective makespan.
-    Returns: the best over the priority rules; the first rule's where all break a rule
-        such as memory.
-    Raises `NotApplicableError`: the heuristic does not apply to the pipeline, or gives
-        no valid schedule of it, or the instance pins another one.
+    The best schedule over the priority rules counts; where all break a rule such as memory, that of
+    the first one. Raises `NotApplicableError` where the heuristic does not apply to the pipeline,
+    or gives no valid schedule of it, or the instance pins another one.
     """
     instance = request.instance
     if instance.pattern not in {FREE_PIPELINE, pattern}:

@@ -170,8 +170,6 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
 
     PipeFisher's order before sorting decides ties: start marker, forwards, backwards, the rest, end
     marker.
-
-    `period`: length of an iteration in ticks.
     """
     kinds = {"forward": 0, "backward": 1}
     entries = [
@@ -186,10 +184,7 @@ def pipeline_entries(device: DevicePattern, period: int) -> list[Placed]:
 
 
 def save_marker(label: str, entries: Sequence[Placed]) -> Placed:
-    """Return a marker without length at the end of the last entry.
-
-    `entries`: in list order, at least one.
-    """
+    """Return a marker without length at the end of the last of some entries in list order."""
     return Placed(label, entries[-1].end, entries[-1].end, 0, PIPELINE)
 
 
@@ -205,10 +200,8 @@ def number_iterations(device: int, entries: Iterable[Placed]) -> DevicePlan:
 def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int]:
     """Return the start of each part of the device's work, in ticks from the start of iteration 0.
 
-    The rest of a curvature that was not placed runs from its recorded start, one part after the
-    other.
-
-    Returns: by index of the work and part.
+    Starts are by index of the work and part. The rest of a curvature that was not placed runs from
+    its recorded start, one part after the other.
     """
     work = pattern.devices[plan.device].work
     starts: dict[Part, int] = {}
@@ -232,10 +225,9 @@ def absolute_starts(plan: DevicePlan, pattern: RefreshPattern) -> dict[Part, int
 def plan_of_starts(
     pattern: RefreshPattern, device: int, starts: Mapping[Key, int], iterations: int
 ) -> DevicePlan:
-    """Lay out the plan of a device from the starts of its work.
+    """Lay out the plan of a device from the starts of parts, in ticks from the first iteration.
 
-    `starts`: start of each part in ticks from the first iteration, of this device and
-        others.
+    The starts may include those of other devices.
     """
     pinned = pipeline_entries(pattern.devices[device], pattern.period)
     rows: list[list[Placed]] = [list(pinned) for _ in range(iterations)]

@@ -133,9 +133,8 @@ SCHEDULES_OF = "K-FAC iterations"
 class RefreshTask(Task):
     """A refresh; its value is the largest number of iterations that any device takes.
 
-    `instance`: an instance with a pinned pipeline.
-    Raises `InputError`: pipeline ops overlap, or a curvature part has no op that makes
-        its data.
+    Raises `InputError` where pipeline ops overlap, or a curvature part has no op that makes its
+    data.
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = REFRESH_STEPS

@@ -36,8 +36,8 @@ def coupled_devices(pattern: RefreshPattern) -> list[list[int]]:
 def iterations_until_steady(pattern: RefreshPattern) -> int:
     """Return the iterations after which all data is ready and holes repeat (but for the last).
 
-    Raises `InputError`: an op of the pipeline is further than `MOST_ITERATIONS` periods
-        from the first iteration.
+    Raises `InputError` where an op of the pipeline is further than `MOST_ITERATIONS` periods from
+    the first iteration.
     """
     steady = 1
     for device in pattern.devices:
@@ -61,7 +61,7 @@ def steady_iterations(pattern: RefreshPattern) -> int:
 def refuse_missing_data(pattern: RefreshPattern) -> None:
     """Refuse a curvature part without an op that makes its data.
 
-    Raises `InputError`: names the curvature's label and its device.
+    The `InputError` names the curvature's label and its device.
     """
     for device in pattern.devices:
         counts = Counter((op.kind, op.pipe) for op in device.ops)
@@ -79,7 +79,7 @@ def refuse_missing_data(pattern: RefreshPattern) -> None:
 def refuse_unplaceable(pattern: RefreshPattern) -> None:
     """Refuse work with an op that fits in no hole of any iteration, even alone.
 
-    Raises `InputError`: names the op's label, its length and its devices.
+    The `InputError` names the op's label, its length and its devices.
     """
     hardest: dict[tuple[int, ...], tuple[int, Member]] = {}
     for members in pattern.rendezvous.values():
@@ -106,12 +106,10 @@ def refuse_unplaceable(pattern: RefreshPattern) -> None:
 
 
 def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
-    """Return the iterations beyond which more never help.
+    """Return the iterations beyond which more never help, at most `MOST_ITERATIONS`.
 
     An iteration in which no work is done, among those with repeating holes, can be cut out, and all
     later work be done one iteration earlier. So no more than one per part is needed there.
-
-    Returns: iterations, at most `MOST_ITERATIONS`.
     """
     items = sum(
         work.parts for device in devices for work in pattern.devices[device].work
@@ -120,11 +118,7 @@ def most_iterations(pattern: RefreshPattern, devices: Sequence[int]) -> int:
 
 
 def most_unrolled(pattern: RefreshPattern, devices: Sequence[int]) -> int:
-    """Return the largest number of iterations that can be lowered.
-
-    Returns: iterations with at most `unrolling.MAX_UNROLLED` ops in all; 1 where even
-        one has more.
-    """
+    """Return the most iterations that have at most `unrolling.MAX_UNROLLED` ops in all, or 1."""
     pinned = sum(len(pattern.devices[device].ops) for device in devices)
     num_parts = sum(
         work.parts for device in devices for work in pattern.devices[device].work
@@ -148,11 +142,9 @@ def too_long(
 
 
 def fits_one_period(pattern: RefreshPattern, devices: Sequence[int]) -> bool:
-    """Return True if all pipeline ops of the devices lie within one period.
+    """Whether all pipeline ops of the devices lie within one period.
 
-    All iterations have the same holes then, and more of them never make a refresh harder.
-
-    Returns: false where clocks run ahead or a device takes longer than the period.
+    They do not where clocks run ahead or a device takes longer than the period.
     """
     return all(
         op.start >= 0 and op.end <= pattern.period

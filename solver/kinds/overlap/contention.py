@@ -182,12 +182,7 @@ def shortened(work: Fraction) -> Fraction:
 
 
 def lengths_alone(instance: OverlapInstance, scale: TimeScale) -> list[Ticks]:
-    """Return the durations of the nodes alone, in ticks and not rounded.
-
-    `instance`: the program, n nodes.
-    `scale`: that of its problem.
-    Returns: whole numbers where the scale is exact.
-    """
+    """Return the durations of the nodes alone in ticks, whole numbers where the scale is exact."""
     if scale.is_exact:
         return [scale.ticks(Fraction(node.duration)) for node in instance.nodes]
     return [Fraction(node.duration) / scale.tick for node in instance.nodes]
@@ -198,8 +193,8 @@ def contended_times(
 ) -> tuple[list[Ticks], list[Ticks]]:
     """Return when the nodes of a program order start and end where they slow each other down.
 
-    `durations`: length of each node alone in ticks, by place in the program.
-    Returns: exact starts and ends in ticks by place in the program.
+    The starts and ends are exact; like the durations of the nodes alone, they are in ticks, by
+    place in the program.
     """
     streams = ContendedStreams(Slowdown(instance), durations)
     for node in order:

@@ -104,13 +104,7 @@ OVERLAP_HEURISTICS = (
 def plan_of_order(
     instance: OverlapInstance, problem: Problem, order: list[int]
 ) -> Proposal:
-    """Run a program order.
-
-    `instance`, `problem`: the program and its problem.
-    `order`: place in the program of every node; an `InputError` says that one comes
-        before what it needs.
-    Returns: the order and its schedule.
-    """
+    """Run a program order; an `InputError` says that a node comes before what it needs."""
     if not is_valid_order(instance, order):
         raise InputError(
             "expected every node after what it depends on and, where collectives are frozen, after "
@@ -130,9 +124,6 @@ def plan_of_schedule(instance: OverlapInstance, schedule: Schedule) -> Proposal:
     """Turn a schedule into a program order and the schedule of that order.
 
     A `HeuristicFailedError` says that no program order that was tried keeps the caps.
-
-    `instance`, `schedule`: the program, and a schedule of its problem.
-    Returns: the order and its schedule.
     """
     realisation = realised(
         instance, LoweredOverlap.of(instance, schedule.problem), schedule

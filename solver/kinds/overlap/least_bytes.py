@@ -27,10 +27,8 @@ def idle_free_schedule(schedule: Schedule, limits: SearchLimits) -> Schedule | N
     """Start all ops as early as the rules allow together, keeping the makespan.
 
     A program runs every node as soon as its streams and data allow; only waits and launches hold
-    something back. Where caps make idle time useful, it has to be time until something ends.
-
-    `schedule`, `limits`: a schedule of n ops, and the time that is left.
-    Returns: a schedule no longer than the one given; None where none is found in time.
+    something back. Where caps make idle time useful, it has to be time until something ends. None
+    where no such schedule is found in time.
     """
     problem = schedule.problem
     latest = schedule.makespan - problem.duration
@@ -71,10 +69,8 @@ def least_bytes(
 ) -> LeastBytes:
     """Lower the peak of live bytes without a longer makespan, by halving the cap.
 
-    `instance`, `order`: the program, and a valid order of it.
-    `makespan`: ticks that the order takes, and may take.
-    `limits`: time for all searches together.
-    Returns: the best order found and the proved bound.
+    The search starts from a valid order, whose makespan in ticks it keeps; limits are for all
+    searches together.
     """
     search = _LeastBytesSearch(instance, makespan, limits)
     best = list(order)

@@ -36,11 +36,10 @@ class OverlapProgram:
         by_name: bool = False,
         chained: bool = True,
     ) -> Self:
-        """Build the program of an instance.
+        """Build the program of an instance; nodes are numbered by their place in it.
 
         `by_name`: break ties by the string order of names, else by program order.
         `chained`: let each collective depend on the previous one of its group.
-        Returns: nodes by their place in the program.
         """
         deps = [list(direct) for direct in instance.deps]
         for comm, previous in instance.previous_in_group.items() if chained else ():

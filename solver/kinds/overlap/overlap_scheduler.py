@@ -119,7 +119,7 @@ class _HidingScheduler:
         heapq.heappush(self.on_path, ((self.next_kernel[node], local, node), node))
 
     def _feeds_collective(self, node: int) -> bool:
-        """Return True if only a chain of light kernels lies between a node and a collective."""
+        """Whether only a chain of light kernels lies between a node and a collective."""
         while len(self.users[node]) == 1:
             node = self.users[node][0]
             if len(self.deps[node]) != 1:
@@ -243,7 +243,7 @@ class _HidingScheduler:
         )
 
     def _is_too_large(self, comm: int) -> bool:
-        """Return True if a collective that starts now exceeds the memory until it is used."""
+        """Whether a collective that starts now exceeds the memory until it is used."""
         first, size = self.next_kernel[comm], self.bytes[comm]
         if first == math.inf or not self.memory.is_counted:
             return False

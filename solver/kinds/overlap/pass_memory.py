@@ -52,12 +52,11 @@ class PassMemory:
     def push_back(
         self, node: int, group: Sequence[int], peak: int, cap: Fraction
     ) -> bool:
-        """Move a node from before a group to behind it, if the peak allows it.
+        """Move a node from before a group to behind it; false where the peak does not allow it.
 
-        `node`, `group`: the node, and the nodes behind it, in their order.
+        `group`: the nodes behind the node, in their order.
         `peak`: bytes that the group holds at most, as it was put together.
         `cap`: most bytes that it may hold then.
-        Returns: false where nothing has moved.
         """
         if not self.is_counted:
             return True
@@ -88,10 +87,7 @@ class PassMemory:
     def pull_forward(
         self, node: int, group: Sequence[int], peak: int, cap: Fraction
     ) -> bool:
-        """Move a node from behind a group to before it, as `push_back` does.
-
-        Returns: false where nothing has moved.
-        """
+        """Move a node from behind a group to before it, as `push_back` does."""
         if not self.is_counted:
             return True
         released: dict[int, int] = defaultdict(int)

@@ -308,11 +308,9 @@ PASSES: dict[str, tuple[str, tuple[Pass, ...]]] = {
 def run_passes(instance: OverlapInstance, name: str) -> PassResult:
     """Run the passes of a heuristic one after another, each on the order of the one before.
 
-    Before the first, each collective is made to depend on the previous one of its group.
-
-    `name`: a name in `PASSES`: ties go by the string order of names, as published. With
-        the suffix `STABLE` they go by program order.
-    Returns: the final order, or the first failure.
+    Before the first, each collective is made to depend on the previous one of its group. The name
+    is one in `PASSES`: ties go by the string order of names, as published. With the suffix `STABLE`
+    they go by program order. The result has the final order, or the first failure.
     """
     program = OverlapProgram.of(instance, by_name=not name.endswith(STABLE))
     order = list(range(program.size))
@@ -337,11 +335,8 @@ def estimate(instance: OverlapInstance, order: Sequence[int]) -> tuple[Fraction,
     """Estimate the run time of an order as Inductor's passes do, often far from the true time.
 
     Along the order every collective adds its time; a compute node adds its own only where no
-    collective came after the last wait.
-
-    `instance`, `order`: the program, and a valid order of its places.
-    Returns: estimate in the instance's unit, and True if two collectives have no wait
-        between them; an older version of the passes fails on such an order.
+    collective came after the last wait. Times are in the instance's unit. The flag is true if two
+    collectives have no wait between them: an older version of the passes fails on such an order.
     """
     total = Fraction(0)
     is_open = is_overlapping = False

@@ -41,10 +41,7 @@ def realised(
 ) -> tuple[list[int], Schedule] | None:
     """Return a program order that keeps every rule of a schedule, and the schedule of that order.
 
-    `instance`, `lowered`: the program, n nodes, and its problem.
-    `schedule`: a schedule of that problem.
-    Returns: places in the program in the new order, and its schedule; None where no
-        order that was tried keeps the caps.
+    None where no order that was tried keeps the caps.
     """
     best: tuple[list[int], Schedule] | None = None
     for late in (False, True) if lowered.problem.pools else (False,):
@@ -69,10 +66,8 @@ def broken_cap(
 ) -> str | None:
     """Describe a cap on collectives in flight, or on bytes of buffers, that an order breaks.
 
-    `instance`, `order`, `timed`: the program with its caps, an order of it, and the
-        replay of the order.
-    Returns: group, count and cap, or bytes and cap; None where all caps are kept. Bytes
-        of outputs over time are the checker's.
+    It is told with group and count, or with bytes; None where all caps are kept. Bytes of outputs
+    over time are the checker's.
     """
     for group, count in timed.in_flight.items():
         cap = instance.cap_of(group)
@@ -237,10 +232,7 @@ def stretched(
 ) -> Problem:
     """Return the problem in which kernels and collectives take as long as an order makes them.
 
-    `instance`, `problem`, `order`, `timed`: the program, its problem, an order and the
-        replay of the order.
-    Returns: the order is one of its `choices`; where times were rounded up, its scale is not
-        exact.
+    The order is one of its `choices`; where times were rounded up, its scale is not exact.
     """
     duration = problem.duration.copy()
     running = [*instance.of_kind(NodeKind.COMPUTE), *instance.of_kind(NodeKind.COMM)]
@@ -255,12 +247,8 @@ def run_order(
 ) -> tuple[Schedule, Replay]:
     """Run a program order on its streams.
 
-    A wait starts when it lets the compute stream go on, a launch when that stream reaches it.
-
-    `instance`, `lowered`: the program, n nodes, and its problem.
-    `order`: a valid order: places in the program.
-    Returns: starts of all ops, and times of the n nodes, in ticks. Under contention the
-        problem of the schedule has the durations of this order.
+    A wait starts when it lets the compute stream go on, a launch when that stream reaches it. Under
+    contention the problem of the schedule has the durations of this order.
     """
     problem, count = lowered.problem, len(instance.nodes)
     if instance.contention:

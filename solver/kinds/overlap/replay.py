@@ -43,19 +43,15 @@ class LiveBytes(NamedTuple):
 def replay(
     instance: OverlapInstance, order: Sequence[int], durations: Sequence[Ticks]
 ) -> Replay:
-    """Time a program order on a compute stream and one comm stream per group.
+    """Time a program order on a compute stream and one comm stream per group, in ticks.
 
     Compute nodes and waits run in order on the compute stream, after their dependencies. A
-    collective is launched at its place: it starts after all compute launched before it,
-    its dependencies, and the previous collective of its group in the order. A wait holds the
-    compute stream until all that it depends on has ended.
+    collective is launched at its place: it starts after all compute launched before it, its
+    dependencies, and the previous collective of its group in the order. A wait holds the compute
+    stream until all that it depends on has ended.
 
-    `order`: places in the program, each once, dependencies first.
-    `durations`: length of each node in ticks, by place in the program; under contention
-        fractions may be among them.
-    Returns: times in ticks by place in the program, and the collectives in flight.
-        Times between ticks are rounded up: what ends before something starts still
-        does.
+    Durations and times are by place in the program; under contention fractions may be among them.
+    Times between ticks are rounded up: what ends before something starts still does.
     """
     times = contended_times if instance.contention else _times
     exact = times(instance, order, durations)
@@ -112,11 +108,9 @@ def _in_flight(instance: OverlapInstance, order: Sequence[int]) -> dict[str, int
 
 
 def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
-    """Return True if an order holds every node once, after its dependencies.
+    """Whether an order holds every node once, after its dependencies.
 
     Frozen collectives of a group must also keep their program order.
-
-    Returns: false for a missing, repeated or too early node.
     """
     return (
         sorted(order) == list(range(len(instance.nodes)))
@@ -131,10 +125,7 @@ def is_valid_order(instance: OverlapInstance, order: Sequence[int]) -> bool:
 def broken_dependency(
     instance: OverlapInstance, order: Sequence[int]
 ) -> tuple[int, int] | None:
-    """Return the first node of an order that comes before one of its dependencies.
-
-    Returns: the node and that dependency; None if the order is valid.
-    """
+    """Return the first node of an order that comes before a dependency, and that dependency."""
     position: list[int] = np.argsort(order).tolist()
     late = (
         (node, dep)
@@ -171,11 +162,8 @@ def bytes_of_order(
 
     Where the instance has buffers they are counted along the order, as
     ``estimate_peak_memory_allocfree`` of torch/_inductor/memory.py does: inputs are there from the
-    start, a node allocates what it makes, then frees what it was the last to use.
-
-    `instance`, `order`, `timed`: the program, a valid order of it, and its replay.
-    Returns: with buffers, the most that is held at each moment at which the order
-        passes a node.
+    start, a node allocates what it makes, then frees what it was the last to use. Then an amount is
+    the most that is held at a moment at which the order passes a node.
     """
     buffers = instance.buffers
     if buffers is None:
@@ -218,11 +206,8 @@ def live_bytes(
     """Return the bytes of all outputs that are held, over time.
 
     An output is held from the start of its producer to the end of its last use, or of its producer
-    where nobody uses it. Bytes released at a moment are free for outputs that begin then.
-
-    `start`, `end`: times of each node in ticks, by place in the program.
-    Returns: times at which the amount changes, exact amounts from there on, and the
-        peak.
+    where nobody uses it. Bytes released at a moment are free for outputs that begin then. Amounts
+    are exact, from each time at which they change.
     """
     amounts, factor = as_integers(node.bytes for node in instance.nodes)
     begin, finish = [int(time) for time in start], [int(time) for time in end]

@@ -151,11 +151,7 @@ def check_order(
 ) -> list[Violation]:
     """Check the program order of a document, where it has one, and its figures.
 
-    `instance`, `problem`: the program and its problem.
-    `document`: an `InputError` says that its order is no list of names of
-        nodes.
-    `schedule`: the schedule that was read from it.
-    Returns: broken rules of programs, and false figures of the order.
+    An `InputError` says that the order is no list of names of nodes.
     """
     data = (
         document.model_dump(mode="json")
@@ -182,11 +178,7 @@ def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]
 
 
 def positions(instance: OverlapInstance, names: Any) -> list[int]:
-    """Find named nodes; an `InputError` says which name is none.
-
-    `instance`, `names`: the program, and what a document says its order is.
-    Returns: places in the program.
-    """
+    """Return the places in the program of named nodes; an `InputError` says which name is none."""
     if not isinstance(names, list | tuple):
         raise InputError("expected a list with the name of every node", field="order")
     nodes = []

@@ -64,11 +64,7 @@ def _is_extern(kernel: Any) -> bool:
 
 
 def measured_share(durations: Estimates, nodes: Sequence[Any]) -> float:
-    """Add up which share of the run time of nodes was measured.
-
-    `durations`, `nodes`: the run times, and the scheduler nodes of a graph.
-    Returns: from 0 to 1.
-    """
+    """Return the share of the run time of scheduler nodes that was measured, from 0 to 1."""
     times = [(durations(node), durations.measured(node)) for node in nodes]
     total = sum(time for time, _ in times)
     return (

@@ -43,8 +43,8 @@ class CompiledGraph:
     ) -> CompiledGraph:
         """Read the graph that is being compiled.
 
-        `collectives`: keep Inductor's one order of the collectives of all groups, keep
-            the order within each group, or choose it.
+        Inductor's one order of the collectives of all groups is kept, or the order within each
+        group, or none.
         """
         from torch._inductor.virtualized import V
 
@@ -75,12 +75,10 @@ class CompiledGraph:
         return int(estimate[0])
 
     def broken(self, order: Sequence[Any], cap: float | None = None) -> str | None:
-        """Describe what is wrong with an order of the nodes; Inductor itself checks nothing.
+        """Return the first rule that an order breaks, or None; Inductor itself checks nothing.
 
-        `order`: the nodes in another order.
-        `cap`: most bytes by Inductor's own estimate.
-        Returns: the first broken rule: each node once, behind every real, weak and fake
-            dependency, and the memory below the cap; None for a valid order.
+        Each node stands there once, behind every real, weak and fake dependency, and memory stays
+        below the cap, in bytes by Inductor's own estimate.
         """
         if len(order) != len(self.nodes) or {*map(id, order)} != {*map(id, self.nodes)}:
             return "it does not hold every node once"
@@ -125,13 +123,11 @@ class CompiledGraph:
     def instance(
         self, durations: Durations, name: str, cap: float | None
     ) -> OverlapInstance:
-        """Return the graph as an overlap instance.
+        """Return the graph as an overlap instance: node i has the name of scheduler node i.
 
-        `durations`: run time of each node in ms; waits are not asked.
-        `name`: name of the instance.
-        `cap`: most bytes at once, as Inductor counts them.
-        Returns: node i has the name of scheduler node i; times in us. A collective that
-            nobody waits for has a wait of its own behind all nodes.
+        A collective that nobody waits for has a wait of its own behind all nodes. `durations` gives
+        the run time of each node in ms, `cap` is the most bytes at once, as Inductor counts them;
+        times are us.
         """
         nodes = [self._node(node, durations) for node in self.nodes]
         self._pair_waits(nodes)

@@ -56,10 +56,7 @@ class OverlapPass:
     graphs: int = 0  # of them so far
 
     def __call__(self, nodes: Sequence[Any]) -> list[Any]:
-        """Return the nodes in the order in which Inductor should emit them.
-
-        `nodes`: the scheduler nodes of one graph.
-        """
+        """Return the scheduler nodes of a graph in the order in which Inductor should emit them."""
         original = list(nodes)
         self.graphs += 1
         try:
@@ -137,10 +134,9 @@ class OverlapPass:
 
 
 def best_order(instance: OverlapInstance, time_limit: float) -> list[str] | None:
-    """Return the names of the scheduler nodes in the best program order found.
+    """Return the names of the scheduler nodes in the best program order found, None without one.
 
-    Returns: without the waits that the instance has beside the nodes; None where
-        nothing was found.
+    Waits that the instance has beside the nodes are left out.
     """
     from ppsolve.solver.api.api import optimize
 

@@ -17,7 +17,7 @@ _turns: Counter[str] = Counter()
 def agreed_order(
     digest: str, solve: Solve, patience: float, group: Any = None
 ) -> list[str] | None:
-    """Return the order that all ranks apply to the graph that they compile now.
+    """Return the order that all ranks apply to the graph that they compile now, or None.
 
     The first rank solves once every rank has told the same hash through the store of the default
     process group, then tells its answer. Ranks that wait in vain keep their order: as orders keep
@@ -27,7 +27,6 @@ def agreed_order(
     `solve`: returns the names of the nodes in order, or None.
     `patience`: seconds for which ranks wait for one another.
     `group`: the ranks; all by default.
-    Returns: none where ranks have different graphs, or there is no answer.
     """
     import torch.distributed as dist
 
