@@ -286,24 +286,7 @@ class KfacInstance(Instance):
                 'expected "makespan" with a free pipeline (iterations need a pinned pattern)',
                 field="objective",
             )
-        names = set()
-        for index, module in enumerate(self.modules):
-            if module.stage >= self.pipeline.num_stages:
-                raise InputError(
-                    f"expected a stage from 0 to {self.pipeline.num_stages - 1}, "
-                    f"got {module.stage}",
-                    field=f"modules[{index}].stage",
-                )
-            if (module.stage, module.name) in names:
-                raise InputError(
-                    f'stage {module.stage} has two modules "{module.name[:60]}"',
-                    field=f"modules[{index}].name",
-                )
-            names.add((module.stage, module.name))
-            if module.replicas is not None:
-                self._check_devices(
-                    module.replicas, f"modules[{index}].replicas", set()
-                )
+        self._check_modules(self.modules, self.pipeline.num_stages)
         if self.max_age is not None and self.judged_by is Objective.ITERATIONS:
             raise InputError(
                 'expected only with the objective "makespan"', field="max_age"
@@ -313,6 +296,24 @@ class KfacInstance(Instance):
                 f"expected less than the refresh interval {self.cycle_length}, got {self.max_age}",
                 field="max_age",
             )
+
+    def _check_modules(self, modules: tuple[KfacModule, ...], num_stages: int) -> None:
+        names = set()
+        for index, module in enumerate(modules):
+            field = f"modules[{index}]"
+            if module.stage >= num_stages:
+                raise InputError(
+                    f"expected a stage from 0 to {num_stages - 1}, got {module.stage}",
+                    field=f"{field}.stage",
+                )
+            if (module.stage, module.name) in names:
+                raise InputError(
+                    f'stage {module.stage} has two modules "{module.name[:60]}"',
+                    field=f"{field}.name",
+                )
+            names.add((module.stage, module.name))
+            if module.replicas is not None:
+                self._check_devices(module.replicas, f"{field}.replicas", set())
 
     @property
     def num_devices(self) -> int:
