@@ -120,8 +120,7 @@ class ContendedStreams:
 
     def _step(self, kernel: int | None) -> None:
         """Run to the next end of a collective or of the kernel."""
-        active = self._active()
-        factors = self._factors(kernel, active)
+        factors = self._factors(kernel, self._active())
         assert factors, "a program that waits for what nobody launched"
         remaining = {node: self.left[node] * factor for node, factor in factors}
         step = min(remaining.values())
@@ -150,23 +149,13 @@ class ContendedStreams:
     def _factors(
         self, kernel: int | None, active: list[int]
     ) -> list[tuple[int, Fraction]]:
+        if kernel is None:
+            return [(comm, NONE) for comm in active]
         pairs = self.slowdown.pairs
-        slowdowns = [
-            pairs.get((kernel, comm), (NONE, NONE))
-            for comm in active
-            if kernel is not None
-        ]
-        comm_factors = (
-            [factor for _, factor in slowdowns]
-            if kernel is not None
-            else [NONE] * len(active)
-        )
-        factors = list(zip(active, comm_factors, strict=True))
-        if kernel is not None:
-            factors.append(
-                (kernel, max((factor for factor, _ in slowdowns), default=NONE))
-            )
-        return factors
+        slowdowns = [pairs.get((kernel, comm), (NONE, NONE)) for comm in active]
+        slowest = max((factor for factor, _ in slowdowns), default=NONE)
+        comm_factors = (factor for _, factor in slowdowns)
+        return [*zip(active, comm_factors, strict=True), (kernel, slowest)]
 
 
 def shortened(work: Fraction) -> Fraction:

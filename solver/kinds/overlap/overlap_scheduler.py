@@ -156,8 +156,7 @@ class _HidingScheduler:
                 self._queue(user)
 
     def _run_kernel(self, node: int) -> None:
-        remaining = self._hide(node, self.duration[node])
-        self._start_beside(node, remaining)
+        self._start_beside(node, self._hide(node, self.duration[node]))
         self._schedule(node)
         self.kernel += self.is_heavy[node]
 

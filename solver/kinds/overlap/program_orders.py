@@ -231,8 +231,7 @@ class OrderEnumeration:
         )
 
     def _streams(self) -> Streams:
-        groups = len(self.instance.groups)
-        return PlainStreams(self, [0] * (groups + 1))
+        return PlainStreams(self, [0] * (len(self.instance.groups) + 1))
 
     def _extend(self, order: list[int], done: int, held: int, streams: Streams) -> bool:
         """Try all orders that begin so."""
