@@ -117,17 +117,17 @@ class CollectiveOps:
         `compute`: compute stream of each device.
         Returns: list of int64[k, m], the k pieces of each stage.
         """
-        found = []
+        pieces = []
         for stage, devices in enumerate(self.devices):
             shares, row = self.inside[kind].shares(stage), row_of(entry, stage)
             lengths = {share: ticks_of(row, self.scale, share) for share in set(shares)}
-            whole = np.stack([lengths[share] for share in shares])
-            duration = np.tile(whole, (1, len(devices) // whole.shape[1]))
+            ticks = np.stack([lengths[share] for share in shares])
+            duration = np.tile(ticks, (1, len(devices) // ticks.shape[1]))
             duration[0] += recomputing[stage]
-            found.append(
+            pieces.append(
                 self._add(kind, duration, compute, stage, [*range(len(shares))])
             )
-        return found
+        return pieces
 
     def _add(
         self,
@@ -161,7 +161,7 @@ class CollectiveOps:
         kinds = ALLTOALL_KINDS if is_alltoall else ALLREDUCE_KINDS
         streams = self.streams(EXPERT_PARALLEL if is_alltoall else TENSOR_PARALLEL)
         collectives, done = [], []
-        for stage, parts in enumerate(pieces):
+        for stage, rows in enumerate(pieces):
             times = {
                 j: time
                 for j, time in enumerate(inside.times(stage))
@@ -170,17 +170,17 @@ class CollectiveOps:
             ticks = np.array(
                 [self.scale.ticks(Fraction(time)) for time in times.values()]
             )
-            duration = np.broadcast_to(ticks[:, None], (len(times), parts.shape[1]))
+            duration = np.broadcast_to(ticks[:, None], (len(times), rows.shape[1]))
             added = self._add(kinds[kind], duration, streams, stage, [*times])
-            ends = parts.copy()
-            ends[[*times]] = added
-            self.builder.add_precedences(parts[[*times]], added)
-            self.builder.add_precedences(ends[:-1], parts[1:])
+            tails = rows.copy()
+            tails[[*times]] = added
+            self.builder.add_precedences(rows[[*times]], added)
+            self.builder.add_precedences(tails[:-1], rows[1:])
             collectives.append(added)
-            done.append(ends[-1])
+            done.append(tails[-1])
         return OpGrid(
-            first=np.stack([parts[0] for parts in pieces]),
-            last=np.stack([parts[-1] for parts in pieces]),
+            first=np.stack([rows[0] for rows in pieces]),
+            last=np.stack([rows[-1] for rows in pieces]),
             done=np.stack(done),
             rows=np.concatenate([*pieces, *collectives]),
         )

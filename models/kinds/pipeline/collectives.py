@@ -58,17 +58,18 @@ class ModelParallel(StrictModel):
             if name in {"segments", "allreduce"} or _has_rows(entry):
                 check_length(f"{field}.{name}", entry, num_stages, "stage")
         for stage in range(num_stages):
-            at = [
-                f"[{stage}]" if _has_rows(each) else ""
-                for each in (self.pieces, self.alltoall)
+            suffixes = [
+                f"[{stage}]" if _has_rows(entry) else ""
+                for entry in (self.pieces, self.alltoall)
             ]
             row = _row(self.pieces, stage)
             if not any(row):
                 raise InputError(
-                    "expected a piece longer than 0", field=f"{field}.pieces{at[0]}"
+                    "expected a piece longer than 0",
+                    field=f"{field}.pieces{suffixes[0]}",
                 )
             times = _at(self.alltoall, stage)
-            check_length(f"{field}.alltoall{at[1]}", times, len(row), "piece")
+            check_length(f"{field}.alltoall{suffixes[1]}", times, len(row), "piece")
 
     def num_pieces(self, stage: int) -> int:
         """Return the number k of pieces of each op of a stage."""
@@ -77,8 +78,8 @@ class ModelParallel(StrictModel):
     def shares(self, stage: int) -> list[Fraction]:
         """Return the k shares of the pieces in the duration of an op of a stage."""
         row, segments = _row(self.pieces, stage), int(entry_at(self.segments, stage))
-        whole = sum(map(Fraction, row)) * segments
-        return [Fraction(one) / whole for one in row] * segments
+        total = sum(map(Fraction, row)) * segments
+        return [Fraction(piece) / total for piece in row] * segments
 
     def times(self, stage: int) -> list[Decimal | None]:
         """Return the k times of the collectives behind the pieces, None where there is none."""
@@ -97,8 +98,8 @@ def _at(entry: Any, stage: int) -> Any:
 
 
 def _row(entry: Any, stage: int) -> tuple[Decimal, ...]:
-    found = _at(entry, stage)
-    return found if isinstance(found, tuple) else (found,)
+    pieces = _at(entry, stage)
+    return pieces if isinstance(pieces, tuple) else (pieces,)
 
 
 class Collectives(StrictModel):

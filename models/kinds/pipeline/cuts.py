@@ -66,12 +66,12 @@ class CausalCost:
         if sequence == len(self.row):
             return self.starts[-1]
         linear, square = self.factors
-        left = cost - self.starting_costs[sequence]
+        budget = cost - self.starting_costs[sequence]
         if square:
             # The largest n with square · n² + linear · n <= left.
-            inside = (isqrt(linear**2 + 4 * square * left) - linear) // (2 * square)
+            inside = (isqrt(linear**2 + 4 * square * budget) - linear) // (2 * square)
         else:
-            inside = left // linear
+            inside = budget // linear
         return self.starts[sequence] + inside
 
     def fewest_tokens(self, cost: int) -> int:
@@ -95,12 +95,12 @@ def balanced_bounds(cost: CausalCost, count: int) -> list[int]:
         earliest.append(cost.fewest_tokens(cost.of(earliest[-1]) - largest))
     earliest.reverse()
     bounds = [0]
-    for place in range(1, count):
-        first = max(bounds[-1] + 1, earliest[place - 1])
+    for index in range(1, count):
+        first = max(bounds[-1] + 1, earliest[index - 1])
         last = min(
-            cost.most_tokens(cost.of(bounds[-1]) + largest), tokens - count + place
+            cost.most_tokens(cost.of(bounds[-1]) + largest), tokens - count + index
         )
-        nearest = _nearest(cost, Fraction(total * place, count))
+        nearest = _nearest(cost, Fraction(total * index, count))
         bounds.append(min(max(nearest, first), last))
     return [*bounds, tokens]
 

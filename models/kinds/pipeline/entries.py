@@ -50,10 +50,10 @@ class LengthCost(StrictModel):
     constant: Number = Field(default=0, validate_default=True)
 
     @classmethod
-    def read(cls, data: dict[str, Any], at: tuple[int, ...]) -> LengthCost:
+    def read(cls, data: dict[str, Any], path: tuple[int, ...]) -> LengthCost:
         """Read a cost that lies somewhere inside an entry.
 
-        `at`: indices from the field to the object, for errors.
+        `path`: indices from the field to the object, for errors.
         Raises `PydanticCustomError`: located at a field that is unknown or no number >=
             0, or at a cost that is always 0.
         """
@@ -61,15 +61,15 @@ class LengthCost(StrictModel):
         for name, value in data.items():
             if name not in cls.model_fields:
                 hint = did_you_mean(str(name)[:60], cls.model_fields)
-                raise error_at(at, f'unknown field "{str(name)[:60]}"{hint}')
+                raise error_at(path, f'unknown field "{str(name)[:60]}"{hint}')
             try:
                 numbers[name] = as_decimal(value)
             except ValueError as error:
-                raise error_at((*at, name), str(error)) from None
+                raise error_at((*path, name), str(error)) from None
         if not any(numbers.values()):
             listed = ", ".join(cls.model_fields)
             raise error_at(
-                at, f"expected one of {listed} above 0, or the number 0 for no cost"
+                path, f"expected one of {listed} above 0, or the number 0 for no cost"
             )
         return cls(**numbers)
 
@@ -82,13 +82,15 @@ class LengthCost(StrictModel):
             return self.per_token * tokens + self.per_square * squares + self.constant
 
 
-def _whole(value: Any, at: tuple[int, ...], most: int | Decimal, what: str) -> int:
+def _whole(
+    value: Any, path: tuple[int, ...], limit: int | Decimal, expected: str
+) -> int:
     try:
         number = as_decimal(value)
     except ValueError:
         number = Decimal(0)
-    if not 1 <= number <= most or number != number.to_integral_value():
-        raise error_at(at, f"expected {what}, got {describe(value)}")
+    if not 1 <= number <= limit or number != number.to_integral_value():
+        raise error_at(path, f"expected {expected}, got {describe(value)}")
     return int(number)
 
 
@@ -101,15 +103,16 @@ def _read_lengths(value: Any) -> Any:
 
 
 def _read_sequences(value: Any, index: int) -> Any:
-    what = f"a length (a whole number from 1 to {MAX_NUMBER:.0E})"
+    expected = f"a length (a whole number from 1 to {MAX_NUMBER:.0E})"
     if not isinstance(value, list | tuple):
-        return _whole(value, (index,), MAX_NUMBER, what)
+        return _whole(value, (index,), MAX_NUMBER, expected)
     if not value:
         raise error_at(
             (index,), "expected a length, or a list of at least one, got a list of 0"
         )
     return tuple(
-        _whole(each, (index, i), MAX_NUMBER, what) for i, each in enumerate(value)
+        _whole(length, (index, i), MAX_NUMBER, expected)
+        for i, length in enumerate(value)
     )
 
 
@@ -187,57 +190,64 @@ def _worked_out(
 
 
 def _numbers(
-    value: Any, depth: int, what: str, at: tuple[int, ...] = (), *, costs: bool = False
+    value: Any,
+    depth: int,
+    expected: str,
+    path: tuple[int, ...] = (),
+    *,
+    costs: bool = False,
 ) -> Any:
     # Nested lists down to `depth`, the lengths of which are checked later; a cost over lengths may
     # stand for the innermost list.
     if costs and depth > 0 and isinstance(value, LengthCost | dict):
-        return value if isinstance(value, LengthCost) else LengthCost.read(value, at)
+        return value if isinstance(value, LengthCost) else LengthCost.read(value, path)
     if depth > 0 and isinstance(value, list | tuple | np.ndarray):
         return tuple(
-            _numbers(item, depth - 1, what, (*at, index), costs=costs)
+            _numbers(item, depth - 1, expected, (*path, index), costs=costs)
             for index, item in enumerate(value)
         )
     if isinstance(value, list | tuple | dict | str) or value is None:
-        raise error_at(at, f"expected {what}, got {describe(value)}")
+        raise error_at(path, f"expected {expected}, got {describe(value)}")
     try:
         return as_decimal(value)
     except ValueError as error:
-        raise error_at(at, str(error)) from None
+        raise error_at(path, str(error)) from None
 
 
 def _matrix(value: Any) -> Any:
-    what = "a number or a matrix with a row and a column per device"
+    expected = "a number or a matrix with a row and a column per device"
     for row, values in enumerate(
         value if isinstance(value, list | tuple | np.ndarray) else ()
     ):
         if not isinstance(values, list | tuple | np.ndarray):
-            raise error_at((row,), f"expected {what}, got {describe(values)} for a row")
-    return _numbers(value, 2, what)
+            raise error_at(
+                (row,), f"expected {expected}, got {describe(values)} for a row"
+            )
+    return _numbers(value, 2, expected)
 
 
 def _per(item: str) -> BeforeValidator:
-    what = f"a number or a list with one number per {item}"
-    return BeforeValidator(lambda value: _numbers(value, 1, what))
+    expected = f"a number or a list with one number per {item}"
+    return BeforeValidator(lambda value: _numbers(value, 1, expected))
 
 
 def _per_microbatch(item: str) -> BeforeValidator:
-    what = f"a number, or a list with one entry per {item} (a number or one per micro-batch)"
-    return BeforeValidator(lambda value: _numbers(value, 2, what, costs=True))
+    expected = f"a number, or a list with one entry per {item} (a number or one per micro-batch)"
+    return BeforeValidator(lambda value: _numbers(value, 2, expected, costs=True))
 
 
 def _per_piece(value: Any) -> Any:
-    what = "a number, a list with one number per piece, or such a list per stage"
-    return _numbers(value, 2, what)
+    expected = "a number, a list with one number per piece, or such a list per stage"
+    return _numbers(value, 2, expected)
 
 
 def _segments(value: Any) -> Any:
-    what = f"a whole number from 1 to {MAX_SEGMENTS}"
+    expected = f"a whole number from 1 to {MAX_SEGMENTS}"
     if isinstance(value, list | tuple | np.ndarray):
         return tuple(
-            _whole(each, (i,), MAX_SEGMENTS, what) for i, each in enumerate(value)
+            _whole(count, (i,), MAX_SEGMENTS, expected) for i, count in enumerate(value)
         )
-    return _whole(value, (), MAX_SEGMENTS, what)
+    return _whole(value, (), MAX_SEGMENTS, expected)
 
 
 Share = Annotated[Number, Field(le=1)]
@@ -273,8 +283,8 @@ class HasBackward(StrictModel):
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
         fields = ("backward", "backward_input", "backward_weight")
-        given = [getattr(self, field) is not None for field in fields]
-        if given not in ([True, False, False], [False, True, True]):
+        present = [getattr(self, field) is not None for field in fields]
+        if present not in ([True, False, False], [False, True, True]):
             raise ValueError(
                 'expected either "backward", or both "backward_input" and "backward_weight"'
             )
@@ -311,15 +321,15 @@ def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def check_length(field: str, entry: Any, expected: int, what: str) -> None:
+def check_length(field: str, entry: Any, expected: int, item: str) -> None:
     """Refuse a list of the wrong length.
 
-    `field`, `what`: path of the entry, and name of one item, in errors.
+    `field`, `item`: path of the entry, and name of one item, in errors.
     Raises `InputError`.
     """
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(
-            f"expected a number or {expected} entries (one per {what}), got {len(entry)}",
+            f"expected a number or {expected} entries (one per {item}), got {len(entry)}",
             field=field,
         )
 
@@ -339,12 +349,12 @@ def decimals(entry: Any) -> Iterator[Decimal]:
         yield entry
 
 
-def stages_per_device(given: int | None, placement: Any) -> int:
+def stages_per_device(count: int | None, placement: Any) -> int:
     """Return the stages of each device, at least 1.
 
     `placement`: a name decides where nothing is given.
     """
-    return given or (2 if placement in ("vshape", "interleaved", "wave") else 1)
+    return count or (2 if placement in ("vshape", "interleaved", "wave") else 1)
 
 
 def in_amounts(data: Any) -> Any:
@@ -356,8 +366,8 @@ def in_amounts(data: Any) -> Any:
         own.
     """
     memory = data.get("memory") if isinstance(data, dict) else None
-    given = memory.get("capacity") if isinstance(memory, dict) else None
-    entries = given if isinstance(given, list | tuple) else [given]
+    capacity = memory.get("capacity") if isinstance(memory, dict) else None
+    entries = capacity if isinstance(capacity, list | tuple) else [capacity]
     stages = (
         count_stages(data) if any(isinstance(entry, str) for entry in entries) else None
     )
@@ -365,7 +375,7 @@ def in_amounts(data: Any) -> Any:
         return data
     held = stages * count_slices(data.get("slices"))
     amounts = [_amount(entry, held, memory) for entry in entries]
-    capacity = amounts if isinstance(given, list | tuple) else amounts[0]
+    capacity = amounts if isinstance(capacity, list | tuple) else amounts[0]
     return {**data, "memory": {**memory, "capacity": capacity}}
 
 
@@ -397,13 +407,13 @@ def count_stages(data: dict[str, Any]) -> int | None:
 def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
     if not isinstance(entry, str):
         return entry
-    found, field = _MULTIPLE.fullmatch(entry.strip()), "memory.capacity"
-    if found is None:
+    match, field = _MULTIPLE.fullmatch(entry.strip()), "memory.capacity"
+    if match is None:
         expected = 'expected an amount, or a multiple such as "1.25p"'
         raise InputError(f"{expected}, got {describe(entry)}", field=field)
     activation = memory.get("activation")
     if isinstance(activation, list | tuple) and all(
-        each == activation[0] for each in activation
+        amount == activation[0] for amount in activation
     ):
         activation = next(iter(activation), None)
     if isinstance(activation, list | tuple | dict):
@@ -412,7 +422,7 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
             field=field,
         )
     try:
-        return Decimal(found[1] or 1) * held * as_decimal(activation)
+        return Decimal(match[1] or 1) * held * as_decimal(activation)
     except ValueError:
         return 0  # the activation is refused by itself
 
@@ -420,7 +430,7 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
 def with_multiples(schema: dict[str, Any]) -> None:
     """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
     multiple = {"type": "string", "pattern": r"^ *([0-9.]* *[pP]|[0-9].*B) *$"}
-    for given in schema["anyOf"]:
-        if "items" in given:
-            given["items"] = {"anyOf": [given["items"], multiple]}
+    for branch in schema["anyOf"]:
+        if "items" in branch:
+            branch["items"] = {"anyOf": [branch["items"], multiple]}
     schema["anyOf"].append(multiple)

@@ -29,10 +29,10 @@ class FillerDevices(OpenProblem):
 
     def problem(self, choice: IntArray) -> Problem:
         """Return the problem of a choice; its ops have the numbers of the base."""
-        found = super().problem(choice)
+        problem = super().problem(choice)
         for number in choice.tolist():
-            found.device[self.options[number].ops[0]] = self.device_of(number)
-        return found
+            problem.device[self.options[number].ops[0]] = self.device_of(number)
+        return problem
 
 
 def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
@@ -60,8 +60,8 @@ def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
     """
     pairs = moved.items() if isinstance(moved, dict) else [(describe(moved), "")]
     numbers = {
-        (each.name, str(problem.device_of(number))): number
-        for number, each in enumerate(problem.options)
+        (option.name, str(problem.device_of(number))): number
+        for number, option in enumerate(problem.options)
     }
     for name, device in pairs:
         if (name, str(device)) not in numbers:

@@ -67,8 +67,8 @@ class _Filling:
         # Of each filler and step: its vector, and its place there.
         self.vectors: dict[tuple[str, int], tuple[_Vector, int]] = {}
         self.pieces: dict[tuple[str, int], IntArray] = {}
-        for place in steps.places if instance.steps > 1 else ():
-            steps.end_steps(place)
+        for site in steps.places if instance.steps > 1 else ():
+            steps.end_steps(site)
         for index, filler in enumerate(instance.fillers):
             for k in range(instance.steps if filler.per_step else 1):
                 self._keep_alike(filler, k, self._add(filler, k, f"fillers[{index}]"))
@@ -84,7 +84,7 @@ class _Filling:
                 field="fillers",
             )
 
-    def _add(self, filler: Filler, k: int, where: str) -> IntArray:
+    def _add(self, filler: Filler, k: int, field: str) -> IntArray:
         # Returns the ops of its pieces.
         steps, scale = self.steps, self.steps.step.scale
         ticks = [scale.ticks(Fraction(time)) for time in filler.pieces]
@@ -92,14 +92,14 @@ class _Filling:
             steps.stream(filler.stream_on(device, self.instance))
             for device in (filler.device, *filler.devices)
         ]
-        after = self._named(filler.after, k, f"{where}.after")
+        after = self._named(filler.after, k, f"{field}.after")
         block = JobBlock(
             FILLER_KIND,
             np.array(ticks, dtype=np.int64),
             np.array(streams[:1]),
             [f"{filler.name}@{k}" if k else filler.name],
             after,
-            self._named(filler.before, k, f"{where}.before"),
+            self._named(filler.before, k, f"{field}.before"),
             OpLabels(device=filler.device, step=k),
             scale.ticks(Fraction(filler.release)),
         )
@@ -108,7 +108,7 @@ class _Filling:
             raise InputError(
                 'expected one op as "after", at whose start it is taken',
                 source=steps.step.name,
-                field=f"{where}.memory.waiting",
+                field=f"{field}.memory.waiting",
             )
         for taken_by, amount in (
             (after, filler.memory.waiting),
@@ -119,29 +119,29 @@ class _Filling:
                 steps.holds[filler.device].append(hold)
         return ops
 
-    def _named(self, names: tuple[str, ...], k: int, where: str) -> IntArray:
-        step, found = self.steps.step, [np.zeros(0, dtype=np.int64)]
+    def _named(self, names: tuple[str, ...], k: int, field: str) -> IntArray:
+        step, ops = self.steps.step, [np.zeros(0, dtype=np.int64)]
         for name in names:
             op = OpOfStep.parse(name)
             if op is None and (name, k) in self.pieces:
-                found.append(self.pieces[name, k][-1:])
+                ops.append(self.pieces[name, k][-1:])
                 continue
-            chosen = np.zeros(step.num_ops, dtype=np.bool_)
+            mask = np.zeros(step.num_ops, dtype=np.bool_)
             if op is not None and op.step < self.steps.count:
-                chosen = step.kind_mask(op.kind) & (step.stage == op.stage)
-                chosen &= (op.microbatch is None) | (
+                mask = step.kind_mask(op.kind) & (step.stage == op.stage)
+                mask &= (op.microbatch is None) | (
                     step.microbatch // step.slices == op.microbatch
                 )
-            if not chosen.any():
+            if not mask.any():
                 raise InputError(
                     'expected an op such as "F0.3" (stage 0, micro-batch 3), "F0.3@1" (step 1) or '
                     f'"W0" (all micro-batches), or a filler above, got "{name}"',
                     source=step.name,
-                    field=where,
+                    field=field,
                 )
             if op is not None and op.step + k < self.steps.count:
-                found.append(self.steps.op_of[op.step + k, chosen])
-        return np.concatenate(found)
+                ops.append(self.steps.op_of[op.step + k, mask])
+        return np.concatenate(ops)
 
     def _keep_alike(self, filler: Filler, k: int, ops: IntArray) -> None:
         # A filler after others goes with the first one; where several meet, none is like another.
@@ -149,8 +149,8 @@ class _Filling:
             self.vectors[name, k] for name in filler.after if (name, k) in self.vectors
         ]
         vector = linked[0][0] if linked else _Vector()
-        for other, _ in linked if len(linked) > 1 else ():
-            other.key.append(f"{filler.name} {k}")
+        for linked_vector, _ in linked if len(linked) > 1 else ():
+            linked_vector.key.append(f"{filler.name} {k}")
         if filler.devices:
             vector.key.append(f"{filler.name} {k}")  # others may run on another device
         self.vectors[filler.name, k] = vector, len(vector.ops)

@@ -58,8 +58,10 @@ def fused_problem(
     problem = _open_problem(instance, base)
     if not _may_nest(problem):
         return problem
-    alone = _open_problem(instance, replace(problem.base, families=()))
-    return replace(alone, numbered=tuple(rows[:, 0] for rows in problem.base.families))
+    return replace(
+        _open_problem(instance, replace(problem.base, families=())),
+        numbered=tuple(rows[:, 0] for rows in problem.base.families),
+    )
 
 
 def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:
@@ -130,18 +132,18 @@ def _blocks(
     grids = [_grid(base, kind, step) for kind in kinds]
     again = recomputing_times(instance, base.chosen(CHOSEN_MODES))
     devices = instance.device_grid
-    alone = cache(lambda stage, microbatch: times_alone(instance, stage, microbatch))
+    op_times = cache(lambda stage, microbatch: times_alone(instance, stage, microbatch))
     ticks = cache(base.scale.ticks)
     for s, t in stage_pairs(instance):
         for i, h in np.argwhere(
             pairs & (devices[s][:, None] == devices[t][None, :])
         ).tolist():
-            found = blocks.entries_of(
-                s, t, alone(s, i)[0] + alone(t, h)[1], again[t][h]
+            entries = blocks.entries_of(
+                s, t, op_times(s, i)[0] + op_times(t, h)[1], again[t][h]
             )
-            if found is None:
+            if entries is None:
                 continue
-            time, memory = found
+            time, memory = entries
             ops = (int(grids[0][s, i]), *(int(grid[t, h]) for grid in grids[1:]))
             yield Option(
                 ops,
@@ -170,9 +172,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
         frozenset(names_of[op] for op in option.ops): number
         for number, option in enumerate(problem.options)
     }
-    chosen: list[int] = []
+    numbers: list[int] = []
     seen: set[str] = set()
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         names = (
             frozenset(map(str, pair)) if isinstance(pair, list | tuple) else frozenset()
         )
@@ -180,15 +182,15 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
             raise InputError(
                 "expected the names of the ops of a block that the pipeline allows, micro-batches "
                 'numbered as they run, such as ["F0.4", "B7.0"]',
-                field=f"fused[{place}]",
+                field=f"fused[{index}]",
             )
         if names & seen:
             raise InputError(
-                "expected every op in one block at most", field=f"fused[{place}]"
+                "expected every op in one block at most", field=f"fused[{index}]"
             )
         seen |= names
-        chosen.append(number_of[names])
-    return np.array(sorted(chosen), dtype=np.int64)
+        numbers.append(number_of[names])
+    return np.array(sorted(numbers), dtype=np.int64)
 
 
 def pairs_of_schedule(schedule: Schedule) -> tuple[tuple[str, ...], ...]:

@@ -112,8 +112,8 @@ class PipelineInstance(Instance):
         self._check_lengths()
         check_slices(self)
         for field, entry in self.amounts().items():
-            what, count = self._items_of(field)
-            check_length(field, entry, count, what)
+            label, count = self._items_of(field)
+            check_length(field, entry, count, label)
             for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
                 check_row(f"{field}[{index}]", item, self)
         if self.memory is not None:
@@ -194,8 +194,8 @@ class PipelineInstance(Instance):
             )
 
     def _check_collectives(self, collectives: Collectives) -> None:
-        both = "backward_input", "backward"
-        right, wrong = both if self.times.is_split else both[::-1]
+        names = "backward_input", "backward"
+        right, wrong = names if self.times.is_split else names[::-1]
         if getattr(collectives, wrong) is not None:
             raise InputError(
                 f'expected "{right}", as in the times of the pipeline, got "{wrong}"',
@@ -232,15 +232,15 @@ class PipelineInstance(Instance):
             )
 
     def _check_amounts(self, memory: Memory) -> None:
-        kept, left = memory.activation, memory.left_to_weight
-        if left is not None and (self.layers is not None or memory.has_modes):
+        kept, late = memory.activation, memory.left_to_weight
+        if late is not None and (self.layers is not None or memory.has_modes):
             raise InputError(
                 "expected a share with layers or memory modes",
                 field="memory.left_to_weight",
             )
-        for field, low, high, what in (
+        for field, low, high, relation in (
             ("forward_peak", kept, memory.forward_peak, "least"),
-            ("left_to_weight", left, kept, "most"),
+            ("left_to_weight", late, kept, "most"),
         ):
             if low is None or high is None:
                 continue
@@ -249,13 +249,15 @@ class PipelineInstance(Instance):
                 for unit in range(self.num_units if rows else 1):
                     amounts = entry_at(low, stage, unit), entry_at(high, stage, unit)
                     if amounts[0] > amounts[1]:
-                        where = f"stage {stage}" + (
+                        label = f"stage {stage}" + (
                             f", micro-batch {unit}" if rows else ""
                         )
-                        bound, found = amounts if what == "least" else amounts[::-1]
+                        bound, amount = (
+                            amounts if relation == "least" else amounts[::-1]
+                        )
                         raise InputError(
-                            f"expected at {what} the activation ({float(bound):g}) of {where}, "
-                            f"got {float(found):g}",
+                            f"expected at {relation} the activation ({float(bound):g}) of {label}, "
+                            f"got {float(amount):g}",
                             field=f"memory.{field}",
                         )
 
@@ -286,11 +288,11 @@ class PipelineInstance(Instance):
 
     def amounts(self) -> dict[str, Any]:
         """Return every entry that may differ from micro-batch to micro-batch, by its path."""
-        found = {f"times.{field}": entry for field, entry in self.times}
+        entries = {f"times.{field}": entry for field, entry in self.times}
         if self.memory is not None:
             for field in ("activation", "forward_peak", "left_to_weight", "key_value"):
-                found[f"memory.{field}"] = getattr(self.memory, field)
-        return {**found, "p2p.bytes": self.p2p.bytes}
+                entries[f"memory.{field}"] = getattr(self.memory, field)
+        return {**entries, "p2p.bytes": self.p2p.bytes}
 
     def _items_of(self, field: str) -> tuple[str, int]:
         if field == "p2p.bytes":

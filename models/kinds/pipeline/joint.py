@@ -37,16 +37,16 @@ def first_members(instance: PipelineInstance) -> Members:
         return replicas.blocks(count)
     plain = instance.in_numbers()
     work = [sum(_durations(plain, number)) for number in range(count)]
-    most = count // replicas.count if replicas.counts == "equal" else count
-    members = longest_first(work, replicas.count, most)
-    return tuple(tuple(sorted(those)) for those in members)
+    limit = count // replicas.count if replicas.counts == "equal" else count
+    members = longest_first(work, replicas.count, limit)
+    return tuple(tuple(sorted(microbatches)) for microbatches in members)
 
 
 def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction]:
     for entry in instance.times.by_kind().values():
         for stage in range(instance.num_stages):
-            for place in range(instance.num_slices):
-                unit = microbatch * instance.num_slices + place
+            for index in range(instance.num_slices):
+                unit = microbatch * instance.num_slices + index
                 yield entry_at(entry, stage, unit)
 
 
@@ -76,16 +76,19 @@ def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violati
     wrong = _fault_of_claim(claim, instance)
     replicas = _replicas_of(instance)
     if wrong is None and not replicas.is_free:
-        given = replicas.blocks(instance.num_microbatches)
-        if [sorted(those) for those in claim] != [sorted(those) for those in given]:
+        blocks = replicas.blocks(instance.num_microbatches)
+        if [sorted(microbatches) for microbatches in claim] != [
+            sorted(microbatches) for microbatches in blocks
+        ]:
             wrong = "the members of the replicas are fixed, and these are others"
     return [] if wrong is None else [Violation("assignment", wrong, ())]
 
 
 def _fault_of_claim(claim: Any, instance: PipelineInstance) -> str | None:
     is_table = isinstance(claim, list | tuple) and all(
-        isinstance(those, list | tuple) and all(type(number) is int for number in those)
-        for those in claim
+        isinstance(microbatches, list | tuple)
+        and all(type(number) is int for number in microbatches)
+        for microbatches in claim
     )
     if not is_table:
         return "expected a list of micro-batches for each replica"
@@ -137,7 +140,8 @@ def lower_replicas(
     instance = instance.in_numbers()
     scale = scale or scale_of(instance, exact=exact)
     return [
-        lower_pipeline(replica_of(instance, those), scale=scale) for those in members
+        lower_pipeline(replica_of(instance, microbatches), scale=scale)
+        for microbatches in members
     ]
 
 

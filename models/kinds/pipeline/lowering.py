@@ -256,8 +256,8 @@ class _PipelineLowering:
                 )
             else:
                 self.grid[kind] = OpGrid.whole(self._add_grid(kind, entry))
-        for kind, parts in pieces.items():
-            self.grid[kind] = self.collectives.with_collectives(kind, parts)
+        for kind, stage_pieces in pieces.items():
+            self.grid[kind] = self.collectives.with_collectives(kind, stage_pieces)
 
     def _add_grid(self, kind: str, entry: Any) -> IntArray:
         num_stages, num_microbatches = self.devices.shape
@@ -384,13 +384,13 @@ class _PipelineLowering:
         comm = [] if entry is None else self.collectives.streams(DATA_PARALLEL)
         for stage in range(instance.num_stages):
             holders = self._holders(stage)
-            ready = self.finishing.last[stage]
+            gradients = self.finishing.last[stage]
             if entry is not None:
                 reduce = self._single_op(
                     kind, entry, stage, [comm[d] for d in holders], holders
                 )
-                self.builder.add_precedences(ready, reduce)
-                ready = np.array([reduce])
+                self.builder.add_precedences(gradients, reduce)
+                gradients = np.array([reduce])
             if instance.optimizer is not None:
                 for device in holders:
                     step = self._single_op(
@@ -404,8 +404,8 @@ class _PipelineLowering:
                         self.builder.explicit_names[step] = (
                             f"{OPTIMIZER_KIND}{stage}@{device}"
                         )
-                    own = self.devices[stage] == device
-                    before = ready if entry is not None else ready[own]
+                    is_here = self.devices[stage] == device
+                    before = gradients if entry is not None else gradients[is_here]
                     self.builder.add_precedences(before, step)
                     if (
                         instance.is_by_rank
@@ -458,8 +458,8 @@ class _PipelineLowering:
             if shared.any():
                 columns.append(transfer[shared].reshape(count, -1))
         for grid in () if self.modes is None else self.modes.grids.values():
-            own = grid[:, members]
-            columns.append(own[own[:, 0] != FREE].T.reshape(count, -1))
+            rows = grid[:, members]
+            columns.append(rows[rows[:, 0] != FREE].T.reshape(count, -1))
         return np.concatenate(columns, axis=1)
 
     def _pools(self) -> list[Pool]:
@@ -473,7 +473,7 @@ class _PipelineLowering:
         acquired, released = stored, [(self.returning.last, stored)]
         if instance.times.is_split:
             late = [left_of(memory, stage) for stage in stages]
-            early = [row - part for row, part in zip(stored, late, strict=True)]
+            early = [row - late_row for row, late_row in zip(stored, late, strict=True)]
             released = [(grid["I"].last, early), (grid["W"].last, late)]
         if memory.forward_peak is not None:
             acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]

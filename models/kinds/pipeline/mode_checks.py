@@ -55,17 +55,17 @@ def _check_recompute(
 ) -> None:
     seen: set[str] = set()
     for number, mode in enumerate(recompute.modes):
-        at = f"memory.recompute.modes[{number}]"
+        path = f"memory.recompute.modes[{number}]"
         if mode.name in {KEEP, OFFLOAD} or mode.name in seen:
             raise InputError(
                 f'expected a name of its own, other than "{KEEP}" and "{OFFLOAD}", got '
                 f'"{mode.name}"',
-                field=f"{at}.name",
+                field=f"{path}.name",
             )
         seen.add(mode.name)
-        check_length(f"{at}.time", mode.time, instance.num_stages, "stage")
-        check_length(f"{at}.held", mode.held, instance.num_stages, "stage")
-        _check_within(instance, memory, f"{at}.held", mode.held)
+        check_length(f"{path}.time", mode.time, instance.num_stages, "stage")
+        check_length(f"{path}.held", mode.held, instance.num_stages, "stage")
+        _check_within(instance, memory, f"{path}.held", mode.held)
 
 
 def _check_offload(
@@ -98,17 +98,17 @@ def _check_within(
     instance: PipelineInstance, memory: Memory, field: str, entry: Any
 ) -> None:
     for stage in range(instance.num_stages):
-        least = min(decimals(row_of(memory.activation, stage)))
-        if entry_at(entry, stage) > least:
+        limit = min(decimals(row_of(memory.activation, stage)))
+        if entry_at(entry, stage) > limit:
             raise InputError(
-                f"expected at most the activation ({float(least):g}) of stage {stage}, got "
+                f"expected at most the activation ({float(limit):g}) of stage {stage}, got "
                 f"{float(entry_at(entry, stage)):g}",
                 field=field,
             )
 
 
 def _check_decision(modes: MemoryModes, field: str) -> None:
-    where, instance, decide = f"memory.{field}.decide", modes.instance, modes.decide
+    path, instance, decide = f"memory.{field}.decide", modes.instance, modes.decide
     if decide == "window" and instance.placement not in {"linear", "interleaved"}:
         raise InputError(
             'expected placement "linear" or "interleaved" where windows decide',
@@ -119,11 +119,11 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
     if len(decide) != instance.num_stages:
         raise InputError(
             f"expected the mode of each of {instance.num_stages} stages, got {len(decide)}",
-            field=where,
+            field=path,
         )
     for stage, name in enumerate(decide):
         if name not in modes.names:
             raise InputError(
                 f'expected one of {", ".join(modes.names)}, got "{name}"',
-                field=f"{where}[{stage}]",
+                field=f"{path}[{stage}]",
             )

@@ -164,9 +164,9 @@ class MemoryModes:
     @property
     def decide(self) -> str | tuple[str, ...]:
         """Who shares a mode."""
-        given = self.recompute or self.offload
-        assert given is not None
-        return given.decide
+        settings = self.recompute or self.offload
+        assert settings is not None
+        return settings.decide
 
     @property
     def is_anytime(self) -> bool:
@@ -212,7 +212,7 @@ class MemoryModes:
         stages, microbatches = self.shape
         devices = self.instance.num_devices
         chunks, size = stages // devices, group_size or devices
-        place = np.zeros(self.shape, dtype=np.int64)
+        position = np.zeros(self.shape, dtype=np.int64)
         for stage in range(stages):
             chunk, rank = divmod(stage, devices)
             k = np.arange(microbatches)
@@ -220,10 +220,10 @@ class MemoryModes:
             if chunks > 1:
                 warmup = 2 * (devices - rank - 1) + (chunks - 1) * size
                 group, within = np.divmod(k, size)
-                own = np.minimum(size, microbatches - group * size)
-                count = group * size * chunks + chunk * own + within
-            place[stage] = count % (min(warmup, microbatches * chunks) + 1)
-        return place
+                members = np.minimum(size, microbatches - group * size)
+                count = group * size * chunks + chunk * members + within
+            position[stage] = count % (min(warmup, microbatches * chunks) + 1)
+        return position
 
     def in_window(
         self, mode: int, kept: int, group_size: int | None = None
@@ -308,7 +308,8 @@ class MemoryModes:
         """Return the channels out of a device and back; one where not duplex."""
         assert self.offload is not None
         link = next(
-            (each for each in self.offload.links or () if device in each), (device,)
+            (devices for devices in self.offload.links or () if device in devices),
+            (device,),
         )
         if self.offload.duplex:
             return DeviceName("copy out", link), DeviceName("copy in", link)

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 def _table(value: Any) -> Any:
     """Read a number or a name, or rows of them and nulls."""
 
-    def number(entry: Any, *at: int) -> Any:
+    def number(entry: Any, *path: int) -> Any:
         try:
-            is_other = isinstance(entry, str) or (at and entry is None)
+            is_other = isinstance(entry, str) or (path and entry is None)
             return entry if is_other else as_decimal(entry)
         except ValueError as error:
-            raise error_at(at, str(error)) from None
+            raise error_at(path, str(error)) from None
 
     if not isinstance(value, list | tuple):
         return number(value)
     for row, values in enumerate(value):
         if not isinstance(values, list | tuple):
-            what = "a row with an entry per stage of the backward"
-            raise error_at((row,), f"expected {what}, got {describe(values)}")
+            expected = "a row with an entry per stage of the backward"
+            raise error_at((row,), f"expected {expected}, got {describe(values)}")
     return tuple(
         tuple(number(e, r, c) for c, e in enumerate(row)) for r, row in enumerate(value)
     )
@@ -109,17 +109,17 @@ class FusedBlocks(StrictModel):
         return self.model_copy(update={"time": filled(self.time), PROGRAMS: {}})
 
     def entries_of(
-        self, forward: int, backward: int, alone: Fraction, again: Fraction
+        self, forward: int, backward: int, sequential: Fraction, again: Fraction
     ) -> tuple[Fraction, Fraction] | None:
         """Return the time of a block and what it holds, None where there is none.
 
         `forward`, `backward`: stages of its ops.
-        `alone`: time of its ops one after the other, in the unit of the instance.
+        `sequential`: time of its ops one after the other, in the unit of the instance.
         `again`: time for which the backward recomputes before, hidden by a ratio only.
         """
         time = _entry(self.time, forward, backward)
         if self.ratio is not None:
-            time = Fraction(self.ratio) * (alone + again)
+            time = Fraction(self.ratio) * (sequential + again)
         elif time:
             time += again
         memory = _entry(self.memory, forward, backward) or Fraction(0)
@@ -147,8 +147,8 @@ class FusedBlocks(StrictModel):
                 self._check_table(f"overlap.{name}", getattr(self, name), instance)
         for forward, backward in stage_pairs(instance) if self.ratio is None else ():
             if _cell(self.time, forward, backward) == 0:
-                what = f"expected a time > 0 of stages {forward} and {backward}, got 0"
-                raise InputError(what, field="overlap.time")
+                text = f"expected a time > 0 of stages {forward} and {backward}, got 0"
+                raise InputError(text, field="overlap.time")
 
     def _check_programs(self, instance: PipelineInstance) -> None:
         for name in sorted(_names(self.time) ^ self.programs.keys()):
@@ -174,8 +174,8 @@ class FusedBlocks(StrictModel):
             *((f"{field}[{n}]", r) for n, r in enumerate(entry)),
         ]:
             if len(row) != stages:
-                what = f"expected {stages} entries (one per stage), got {len(row)}"
-                raise InputError(what, field=path)
+                text = f"expected {stages} entries (one per stage), got {len(row)}"
+                raise InputError(text, field=path)
 
 
 def _names(entry: Any) -> set[str]:
@@ -188,11 +188,11 @@ def _cell(entry: Any, forward: int, backward: int) -> Any:
 
 
 def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
-    found = _cell(entry, forward, backward)
-    if isinstance(found, str):
-        text = f'expected a number: only what optimizes it knows the time of program "{found}"'
+    cell = _cell(entry, forward, backward)
+    if isinstance(cell, str):
+        text = f'expected a number: only what optimizes it knows the time of program "{cell}"'
         raise InputError(text, field="overlap.time")
-    return None if found is None else Fraction(found)
+    return None if cell is None else Fraction(cell)
 
 
 def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
@@ -203,12 +203,12 @@ def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
     Raises `InputError`: a program is missing, or has no value.
     """
     blocks = instance.overlap
-    found = document.get(PROGRAMS) if isinstance(document, dict) else None
-    if blocks is None or not blocks.programs or found is None:
+    results = document.get(PROGRAMS) if isinstance(document, dict) else None
+    if blocks is None or not blocks.programs or results is None:
         return instance
     values = {}
     for name in blocks.programs:
-        result = found.get(name) if isinstance(found, dict) else None
+        result = results.get(name) if isinstance(results, dict) else None
         value = result.get("value") if isinstance(result, dict) else None
         if not isinstance(value, int | float) or value <= 0:
             raise InputError(
@@ -220,8 +220,8 @@ def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
 
 def stage_pairs(instance: PipelineInstance) -> Iterator[tuple[int, int]]:
     """Yield the stages of a forward and a backward that are on one device, in some pipe each."""
-    places = np.array(instance.stage_devices_of_pipes())
-    shared = (places[:, None, :, None] == places[None, :, None, :]).any(axis=(0, 1))
+    devices = np.array(instance.stage_devices_of_pipes())
+    shared = (devices[:, None, :, None] == devices[None, :, None, :]).any(axis=(0, 1))
     yield from zip(*(column.tolist() for column in np.nonzero(shared)), strict=True)
 
 
@@ -233,11 +233,9 @@ def times_alone(
     `instance`: a pipeline in numbers, with fused blocks.
     """
     assert instance.overlap is not None
-    first, *others = instance.overlap.kinds(is_split=instance.times.is_split)
+    kinds = instance.overlap.kinds(is_split=instance.times.is_split)
     entries = instance.times.by_kind()
-    forward, *backward = (
-        entry_at(entries[kind], stage, microbatch) for kind in (first, *others)
-    )
+    forward, *backward = (entry_at(entries[kind], stage, microbatch) for kind in kinds)
     return [forward, sum(backward, Fraction(0))]
 
 
@@ -252,13 +250,14 @@ def block_times(
     if blocks is not None and blocks.ratio is not None:
         yield from (Fraction(blocks.ratio) * time for time in again)
     for pair in () if blocks is None else stage_pairs(instance):
-        alone = [
-            {times_alone(instance, s, i)[at] for i in rows} for at, s in enumerate(pair)
+        op_times = [
+            {times_alone(instance, s, i)[index] for i in rows}
+            for index, s in enumerate(pair)
         ]
-        for own, other in product(*alone):
-            found = (
+        for forward, backward in product(*op_times):
+            entries = (
                 None
                 if blocks is None
-                else blocks.entries_of(*pair, own + other, Fraction(0))
+                else blocks.entries_of(*pair, forward + backward, Fraction(0))
             )
-            yield from () if found is None else found[:1]
+            yield from () if entries is None else entries[:1]

@@ -66,24 +66,24 @@ def pools_of(
     static = [Fraction(0)] * instance.num_devices
     # Where both pipes cross, they share the weights of the stage.
     pipes = instance.stage_devices_of_pipes()
-    for stage, device in {place for places in pipes for place in enumerate(places)}:
+    for stage, device in {pair for pipe in pipes for pair in enumerate(pipe)}:
         static[device] += entry_at(memory.static, stage)
     pools = []
     for device, used in enumerate(static):
         numbers: dict[Fraction, int] = {}
         here = devices == device
-        taken = [_events(ops, rows, here, numbers) for ops, rows in uses.acquires]
-        given = [_events(ops, rows, here, numbers) for ops, rows in uses.releases]
+        acquired = [_events(ops, rows, here, numbers) for ops, rows in uses.acquires]
+        released = [_events(ops, rows, here, numbers) for ops, rows in uses.releases]
         pools.append(
             Pool(
                 key=DeviceName("device", (device,)),
                 capacity=entry_at(memory.capacity, device),
                 initial=used,
                 amounts=tuple(numbers),
-                acquire_op=np.concatenate([ops for ops, _ in taken]),
-                acquire_amount=np.concatenate([indices for _, indices in taken]),
-                release_op=np.concatenate([ops for ops, _ in given]),
-                release_amount=np.concatenate([indices for _, indices in given]),
+                acquire_op=np.concatenate([ops for ops, _ in acquired]),
+                acquire_amount=np.concatenate([indices for _, indices in acquired]),
+                release_op=np.concatenate([ops for ops, _ in released]),
+                release_amount=np.concatenate([indices for _, indices in released]),
                 unit=instance.unit_of_memory,
             )
         )
@@ -94,7 +94,7 @@ def _events(
     ops: IntArray, rows: list[Any], here: IntArray, numbers: dict[Fraction, int]
 ) -> tuple[IntArray, IntArray]:
     # `numbers` numbers distinct amounts as they are met; zeros are left out.
-    found, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    ops_by_stage, indices = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for stage in np.flatnonzero(here.any(axis=1)).tolist():
         row = [
             numbers.setdefault(amount, len(numbers)) if amount else -1
@@ -102,6 +102,6 @@ def _events(
         ]
         index = np.broadcast_to(np.array(row, dtype=np.int64), here.shape[1])
         used = here[stage] & (index >= 0)
-        found.append(ops[stage, used])
+        ops_by_stage.append(ops[stage, used])
         indices.append(index[used])
-    return np.concatenate(found), np.concatenate(indices)
+    return np.concatenate(ops_by_stage), np.concatenate(indices)

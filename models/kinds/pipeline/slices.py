@@ -89,15 +89,15 @@ def check_slices(instance: PipelineInstance) -> None:
             'expected "lengths" and a cost over them in times.forward where cuts are balanced',
             field="slices.cuts",
         )
-    for place, tokens in enumerate(map(_total, instance.lengths or ())):
+    for number, tokens in enumerate(map(_total, instance.lengths or ())):
         if isinstance(slices, tuple) and sum(slices) != tokens:
             raise InputError(
-                f"expected the {tokens} tokens of micro-batch {place}, got {sum(slices)} in all",
+                f"expected the {tokens} tokens of micro-batch {number}, got {sum(slices)} in all",
                 field="slices",
             )
         if tokens < count:
             raise InputError(
-                f"expected at most the {tokens} tokens of micro-batch {place}, got {count} slices",
+                f"expected at most the {tokens} tokens of micro-batch {number}, got {count} slices",
                 field="slices",
             )
 
@@ -110,10 +110,10 @@ def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
     """
     sliced = instance.slices is not None
     if not (sliced and isinstance(item, tuple) and len(item) == instance.num_slices):
-        what = (
+        label = (
             f"slice, or {instance.num_slices} of alike micro-batches" if sliced else ""
         )
-        check_length(field, item, instance.num_units, what or "micro-batch")
+        check_length(field, item, instance.num_units, label or "micro-batch")
 
 
 def per_unit(entry: Any, instance: PipelineInstance) -> Any:
@@ -150,7 +150,8 @@ def unit_sums(instance: PipelineInstance) -> LengthSums | None:
         return [b - a for a, b in pairwise(bounds)], [b - a for a, b in pairwise(held)]
 
     tokens, of_squares = (
-        tuple(chain.from_iterable(each)) for each in zip(*map(sums, rows), strict=True)
+        tuple(chain.from_iterable(column))
+        for column in zip(*map(sums, rows), strict=True)
     )
     return LengthSums(tokens, of_squares)
 
@@ -197,13 +198,13 @@ def with_key_values(
     Returns: for each stage, fractions of each slice.
     """
     none = np.zeros(instance.num_units, dtype=object)
-    taken = [none + exact(row_of(entry, stage)) for stage in range(instance.num_stages)]
-    given = []
-    for row in taken:
+    added = [none + exact(row_of(entry, stage)) for stage in range(instance.num_stages)]
+    released = []
+    for row in added:
         back = none.copy()
         back[:: instance.num_slices] = row.reshape(-1, instance.num_slices).sum(axis=1)
-        given.append(back)
-    return [a + b for a, b in zip(acquired, taken, strict=True)], given
+        released.append(back)
+    return [a + b for a, b in zip(acquired, added, strict=True)], released
 
 
 def _cuts(slices: Any) -> str | None:
@@ -229,7 +230,7 @@ def _bounds(instance: PipelineInstance, row: int | tuple[int, ...]) -> list[int]
     if isinstance(slices, tuple):
         return [0, *accumulate(slices)]
     if _cuts(slices) != "balanced":
-        return [total * place // count for place in range(count + 1)]
+        return [total * index // count for index in range(count + 1)]
     costs = _costs(instance)
     linear = sum((Fraction(cost.per_token) for cost in costs), Fraction(0))
     square = sum((Fraction(cost.per_square) for cost in costs), Fraction(0))

@@ -128,15 +128,15 @@ class PipelineSteps:
         """Every stage with each device that holds it, sorted."""
         return list(self._forwards)
 
-    def gradients(self, place: Place) -> IntArray:
+    def gradients(self, site: Place) -> IntArray:
         """Return the ops that complete the gradient of a stage on a device, int64[N, ...]."""
-        return self.op_of[:, self._reductions.get(place[0], self._gradients[place])]
+        return self.op_of[:, self._reductions.get(site[0], self._gradients[site])]
 
-    def optimizers(self, place: Place) -> IntArray:
+    def optimizers(self, site: Place) -> IntArray:
         """Return the optimizer op of a stage on a device, int64[N, 1], or int64[N, 0]."""
-        return self.op_of[:, self._optimizers.get(place, _none())]
+        return self.op_of[:, self._optimizers.get(site, _none())]
 
-    def end_steps(self, place: Place, last: IntArray | None = None) -> IntArray:
+    def end_steps(self, site: Place, last: IntArray | None = None) -> IntArray:
         """Let a stage begin each step on a device once it has ended the step before there.
 
         `last`: int64[N, ...], optional, ops that end a step; by default its optimizer,
@@ -144,9 +144,9 @@ class PipelineSteps:
         Returns: int64[N - 1], ops of length zero between two steps.
         """
         if last is None:
-            last = self.optimizers(place)
-            last = last if last.size else self.gradients(place)
-        stage, device = place
+            last = self.optimizers(site)
+            last = last if last.size else self.gradients(site)
+        stage, device = site
         ops = self.builder.add_ops(
             STEP_KIND,
             np.zeros(self.count - 1, dtype=np.int64),
@@ -154,9 +154,9 @@ class PipelineSteps:
             OpLabels(stage, device),
         )
         self.builder.add_precedences(last[:-1], ops[:, None])
-        for first in (self._forwards[place], self._gathers.get(stage, _none())):
+        for first in (self._forwards[site], self._gathers.get(stage, _none())):
             self.builder.add_precedences(ops[:, None], self.op_of[1:, first])
-        is_shared = sum(each == stage for each, _ in self._forwards) > 1
+        is_shared = sum(number == stage for number, _ in self._forwards) > 1
         for k, op in enumerate(ops.tolist()):
             self.names[op] = (
                 f"{STEP_KIND}{stage}{f'@{device}' if is_shared else ''}@{k}"
@@ -223,10 +223,10 @@ class PipelineSteps:
         def events(
             ops: IntArray, index: IntArray, end: int
         ) -> Iterator[tuple[int, Fraction]]:
-            amounts = [pool.amounts[each] for each in index.tolist()]
+            amounts = [pool.amounts[position] for position in index.tolist()]
             for k, op_of in enumerate(self.op_of):
                 yield from zip(op_of[ops].tolist(), amounts, strict=True)
-                yield from [] if k else [(both[end], amount) for *both, amount in holds]
+                yield from [] if k else [(span[end], amount) for *span, amount in holds]
 
         acquired: dict[int, Fraction] = {}
         for op, amount in events(pool.acquire_op, pool.acquire_amount, 0):

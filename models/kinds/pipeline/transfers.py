@@ -55,16 +55,16 @@ def doubtful_units(instance: PipelineInstance) -> Iterator[str]:
         "p2p.bandwidth": ("a transfer takes", transfer_times(instance, over)),
         "p2p.latency": ("it is", latencies),
     }
-    least, most = Fraction(min(ops)), Fraction(max(ops))
-    for field, (what, times) in questions.items():
+    shortest, longest = Fraction(min(ops)), Fraction(max(ops))
+    for field, (subject, times) in questions.items():
         time = max(times, default=Fraction(0))
-        if time > 1000 * most:
-            relation, op = "longest", most
-        elif 0 < time < least / 10**6:
-            relation, op = "shortest", least
+        if time > 1000 * longest:
+            relation, op = "longest", longest
+        elif 0 < time < shortest / 10**6:
+            relation, op = "shortest", shortest
         else:
             continue
         yield (
-            f"{field}: {what} {float(time):.2G} {instance.time_unit} where the {relation} op "
+            f"{field}: {subject} {float(time):.2G} {instance.time_unit} where the {relation} op "
             f"takes {float(op):.2G} {instance.time_unit}: is the unit right?"
         )
