@@ -82,10 +82,10 @@ class Order:
         columns = self.stage.tolist(), kinds, self.microbatch.tolist()
         actions = list(map(Action, *columns))
         paired = set(self.overlaps.tolist())
-        for place, action in enumerate(actions):
-            if place in paired:
-                yield Overlap(action, actions[place + 1])
-            elif place - 1 not in paired:
+        for index, action in enumerate(actions):
+            if index in paired:
+                yield Overlap(action, actions[index + 1])
+            elif index - 1 not in paired:
                 yield action
 
 
@@ -101,10 +101,10 @@ def _counts(keys: IntArray) -> IntArray:
     # The number of equal keys before each key.
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
-    places = np.arange(len(keys))
+    positions = np.arange(len(keys))
     is_first = np.append(True, ranked[1:] != ranked[:-1])[: len(keys)]
     counts = np.empty(len(keys), dtype=np.int64)
-    counts[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    counts[order] = positions - np.maximum.accumulate(np.where(is_first, positions, 0))
     return counts
 
 
@@ -150,7 +150,8 @@ class Chains:
         fused = gradient_after_weight(problem, self.inputs, self.weights)
         tails = _after_order(problem, self.ops)
         extra = [
-            np.concatenate(parts) for parts in zip(fused, tails, *edges, strict=True)
+            np.concatenate(columns)
+            for columns in zip(fused, tails, *edges, strict=True)
         ]
         return time_orders(problem, self.ops, (extra[0], extra[1], extra[2]))
 
@@ -160,25 +161,29 @@ class Chains:
         Where an op starts, all those before it on its device have ended. That decides the use of a
         pool whose ops are all in one order and take time; other pools are left out.
         """
-        place = np.full(problem.num_ops, FREE, dtype=np.int64)
+        position = np.full(problem.num_ops, FREE, dtype=np.int64)
         for ops in self.ops:
-            place[ops] = np.arange(len(ops))
-        return any(_overfills(problem, pool, place) for pool in problem.pools)
+            position[ops] = np.arange(len(ops))
+        return any(_overfills(problem, pool, position) for pool in problem.pools)
 
 
-def _overfills(problem: Problem, pool: Pool, place: IntArray) -> bool:
+def _overfills(problem: Problem, pool: Pool, position: IntArray) -> bool:
     every = np.concatenate([pool.acquire_op, pool.release_op])
     device = problem.device[every]
     decided = (
-        (place[every] != FREE) & (device == device[:1]) & (problem.duration[every] > 0)
+        (position[every] != FREE)
+        & (device == device[:1])
+        & (problem.duration[every] > 0)
     )
     if not len(every) or not decided.all():
         return False
     amounts, unit = whole_units(pool.amounts, len(every) + 1)
-    taken, given = np.zeros((2, int(place[every].max()) + 1), dtype=amounts.dtype)
-    np.add.at(taken, place[pool.acquire_op], amounts[pool.acquire_amount])
-    np.add.at(given, place[pool.release_op], amounts[pool.release_amount])
-    use = np.cumsum(taken) - np.cumsum(given) + given
+    acquired, released = np.zeros(
+        (2, int(position[every].max()) + 1), dtype=amounts.dtype
+    )
+    np.add.at(acquired, position[pool.acquire_op], amounts[pool.acquire_amount])
+    np.add.at(released, position[pool.release_op], amounts[pool.release_amount])
+    use = np.cumsum(acquired) - np.cumsum(released) + released
     return bool(np.any(use > math.floor((pool.limit - pool.initial) * unit)))
 
 
@@ -190,37 +195,37 @@ def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
     """
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
     chains, inputs, weights = [], [_none()], [_none()]
-    for device, given in enumerate(orders):
-        order, places = in_halves(problem, given)
+    for device, device_order in enumerate(orders):
+        order, positions = in_halves(problem, device_order)
         ops = _known_ops(grids, order)
         wrong = (ops == FREE) | (problem.device[ops] != device)
         if wrong.any():
             raise _refusal(problem, device, order, ops, int(np.argmax(wrong)))
         chains.append(ops)
-        inputs.append(ops[places])
-        weights.append(ops[places + 1])
+        inputs.append(ops[positions])
+        weights.append(ops[positions + 1])
     _check_complete(problem, chains)
     return Chains(chains, np.concatenate(inputs), np.concatenate(weights))
 
 
 def _known_ops(grids: IntArray, order: Order) -> IntArray:
     _, stages, microbatches = grids.shape
-    known = (order.stage >= 0) & (order.stage < stages)
-    known &= (order.microbatch >= 0) & (order.microbatch < microbatches)
+    valid = (order.stage >= 0) & (order.stage < stages)
+    valid &= (order.microbatch >= 0) & (order.microbatch < microbatches)
     ops = np.full(len(order), FREE, dtype=np.int64)
-    ops[known] = grids[order.kind[known], order.stage[known], order.microbatch[known]]
+    ops[valid] = grids[order.kind[valid], order.stage[valid], order.microbatch[valid]]
     return ops
 
 
 def _refusal(
-    problem: Problem, device: int, order: Order, ops: IntArray, place: int
+    problem: Problem, device: int, order: Order, ops: IntArray, index: int
 ) -> InputError:
-    action = list(order)[place]
-    if ops[place] == FREE:
+    action = list(order)[index]
+    if ops[index] == FREE:
         return InputError(f'expected an action of this instance, got "{action}"')
-    own = problem.device[ops[place]]
+    owner = problem.device[ops[index]]
     return InputError(
-        f'"{action}" is in the order of device {device}, its device is {own}'
+        f'"{action}" is in the order of device {device}, its device is {owner}'
     )
 
 
@@ -234,24 +239,27 @@ def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     is_full = order.kind == FULL
     if BACKWARD_INPUT not in problem.kinds or not is_full.any():
         return Order(order.stage, order.kind, order.microbatch), _none()
-    place = np.repeat(np.arange(len(order)), is_full + 1)
-    kind = order.kind[place]
+    source = np.repeat(np.arange(len(order)), is_full + 1)
+    kind = order.kind[source]
     inputs = np.flatnonzero(is_full)
     inputs += np.arange(len(inputs))
     kind[inputs], kind[inputs + 1] = INPUT, WEIGHT
-    return Order(order.stage[place], kind, order.microbatch[place]), inputs
+    return Order(order.stage[source], kind, order.microbatch[source]), inputs
 
 
 def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
     count = np.bincount(np.concatenate(chains), minlength=problem.num_ops)
-    wanted = problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE)
-    for mask, what in ((count > 1, "more than once"), (wanted & (count == 0), "not")):
+    expected = problem.kind_mask(*COMPUTE_KINDS) & (problem.microbatch != FREE)
+    for mask, fault in (
+        (count > 1, "more than once"),
+        (expected & (count == 0), "not"),
+    ):
         listed = np.flatnonzero(mask)
         if len(listed):
             names = ", ".join(problem.op_names(listed[:5]))
-            more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+            suffix = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
             raise InputError(
-                f"expected every op once in the orders, {names}{more} is there {what}"
+                f"expected every op once in the orders, {names}{suffix} is there {fault}"
             )
 
 
@@ -272,8 +280,8 @@ def gradient_after_weight(
     weight_of = np.full(problem.num_ops, FREE, dtype=np.int64)
     weight_of[np.asarray(inputs, dtype=np.int64)] = weights
     partner = weight_of[problem.before]
-    chosen = (partner != FREE) & (problem.after != partner)
-    return partner[chosen], problem.after[chosen], problem.lag[chosen]
+    mask = (partner != FREE) & (problem.after != partner)
+    return partner[mask], problem.after[mask], problem.lag[mask]
 
 
 def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
@@ -282,11 +290,11 @@ def _after_order(problem: Problem, chains: Sequence[IntArray]) -> Edges:
     for chain, resource in zip(chains, problem.span_resources.tolist(), strict=True):
         ops = problem.ops_by_resource[resource]
         is_ordered[chain] = True
-        rest = ops[~is_ordered[ops]]
+        unordered = ops[~is_ordered[ops]]
         is_ordered[chain] = False
-        if len(chain) and len(rest):
-            before.append(np.full(len(rest), chain[-1], dtype=np.int64))
-            after.append(rest)
+        if len(chain) and len(unordered):
+            before.append(np.full(len(unordered), chain[-1], dtype=np.int64))
+            after.append(unordered)
     none = np.zeros(0, dtype=np.int64)
     pairs = np.concatenate([none, *before]), np.concatenate([none, *after])
     return pairs[0], pairs[1], np.zeros(len(pairs[0]), dtype=np.int64)
@@ -296,18 +304,18 @@ def _ordered_compute_ops(schedule: Schedule) -> list[IntArray]:
     problem = schedule.problem
     runs = problem.kind_mask(*(kind for kind in problem.kinds if kind in COMPUTE_KINDS))
     runs[list(problem.joined)] = True
-    chosen = np.flatnonzero(runs & (problem.microbatch != FREE))
+    ops = np.flatnonzero(runs & (problem.microbatch != FREE))
     # Ops of no length at one moment come as a micro-batch passes the stages.
-    is_forward = problem.kind_mask("F")[chosen]
-    stage = np.where(is_forward, problem.stage[chosen], -problem.stage[chosen])
-    passing = (chosen, stage, ~is_forward, problem.kind_mask("W")[chosen])
+    is_forward = problem.kind_mask("F")[ops]
+    stage = np.where(is_forward, problem.stage[ops], -problem.stage[ops])
+    passing = (ops, stage, ~is_forward, problem.kind_mask("W")[ops])
     keys = (
         *passing,
-        schedule.end[chosen],
-        schedule.start[chosen],
-        problem.device[chosen],
+        schedule.end[ops],
+        schedule.start[ops],
+        problem.device[ops],
     )
-    ranked = chosen[np.lexsort(keys)]
+    ranked = ops[np.lexsort(keys)]
     numbers = np.arange(len(problem.span_resources) + 1)
     cuts = np.searchsorted(problem.device[ranked], numbers).tolist()
     return [ranked[first:last] for first, last in pairwise(cuts)]
@@ -327,10 +335,10 @@ def orders_of(schedule: Schedule) -> list[Order]:
         return [
             Order.of(_steps_of(problem, ops)) for ops in _ordered_compute_ops(schedule)
         ]
-    place = _places(
+    kind_of = _places(
         "".join(kind if kind in COMPUTE_KINDS else "?" for kind in problem.kinds)
     )
     return [
-        Order(problem.stage[ops], place[problem.kind[ops]], problem.microbatch[ops])
+        Order(problem.stage[ops], kind_of[problem.kind[ops]], problem.microbatch[ops])
         for ops in _ordered_compute_ops(schedule)
     ]

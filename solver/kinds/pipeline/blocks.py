@@ -29,12 +29,12 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
     `instance`: a pipeline with `overlap`.
     Returns: of the problem of these blocks, each op as early as its order allows.
     """
-    known = fused_problem(instance)
-    chains = resolved(known.base, orders)
+    fused = fused_problem(instance)
+    chains = resolved(fused.base, orders)
     assert instance.overlap is not None
     kinds = instance.overlap.kinds(is_split=instance.times.is_split)
-    forward, *backward = (known.base.grid(kind) for kind in kinds)
-    number_of = {option.ops: number for number, option in enumerate(known.options)}
+    forward, *backward = (fused.base.grid(kind) for kind in kinds)
+    number_of = {option.ops: number for number, option in enumerate(fused.options)}
     steps = (step for order in orders for step in order if isinstance(step, Overlap))
     pairs = [
         (forward[first[::2]], *(grid[second[::2]] for grid in backward))
@@ -43,12 +43,12 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
     choice = np.array(
         sorted(number_of[pair] for pair in pairs if pair in number_of), np.int64
     )
-    problem, place = known.problem(choice), known.places(choice)
-    covered = [op for number in choice.tolist() for op in known.options[number].ops]
+    problem, numbers = fused.problem(choice), fused.places(choice)
+    covered = [op for number in choice.tolist() for op in fused.options[number].ops]
     apart = ~np.isin(chains.inputs, covered)
-    rows = [place[ops] for ops in chains.ops]
+    rows = [numbers[ops] for ops in chains.ops]
     ops = [row[np.diff(row, prepend=-1) != 0] for row in rows]
-    halves = place[chains.inputs[apart]], place[chains.weights[apart]]
+    halves = numbers[chains.inputs[apart]], numbers[chains.weights[apart]]
     return Chains(ops, *halves).timed(problem)
 
 
@@ -58,12 +58,12 @@ def program_violations(instance: PipelineInstance, document: Any) -> list[Violat
     `document`: a result of it.
     """
     programs = {} if instance.overlap is None else instance.overlap.programs
-    found = document.get(PROGRAMS) if isinstance(document, dict) else None
+    results = document.get(PROGRAMS) if isinstance(document, dict) else None
     return [
         Violation(PROGRAMS, f"{name}: {broken}", broken.ops)
         for name, program in programs.items()
-        if found is not None
-        for broken in OVERLAP.check(program, found[name])
+        if results is not None
+        for broken in OVERLAP.check(program, results[name])
     ]
 
 

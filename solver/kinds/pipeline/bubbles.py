@@ -136,29 +136,31 @@ class _Placement:
 
     def _place(self, op: int) -> None:
         release, deadline = int(self.problem.release[op]), int(self.latest[op])
-        ready = int(self.end[self.sources[op]].max(initial=release))
-        length, start, lacks = int(self.problem.duration[op]), ready, 0
+        earliest = int(self.end[self.sources[op]].max(initial=release))
+        length, start, lacks = int(self.problem.duration[op]), earliest, 0
         if self.problem.is_compute[op]:
             options = {int(self.problem.resources_of(op)[0]): FREE}
             for number in self.fillers.covering.get(op, ()):
                 options[self.fillers.options[number].resources[0]] = number
-            found = [(*self._first_fit(r, length, ready, deadline), r) for r in options]
-            lacks, start, place, resource = min(found, key=lambda each: each[:2])
-            self.chains[resource] = np.insert(self.chains[resource], place, op)
+            fits = [
+                (*self._first_fit(r, length, earliest, deadline), r) for r in options
+            ]
+            lacks, start, index, resource = min(fits, key=lambda fit: fit[:2])
+            self.chains[resource] = np.insert(self.chains[resource], index, op)
             self.choice |= {options[resource]} - {FREE}
         self.start[op], self.end[op] = start, start + length
         if lacks:
             self._time()
 
     def _first_fit(
-        self, resource: int, length: int, ready: int, deadline: int
+        self, resource: int, length: int, earliest: int, deadline: int
     ) -> tuple[int, int, int]:
         # Returns what the best bubble lacks, the start there, and its place in the chain.
         chain = self.chains[resource]
         begin, end = np.append(0, self.end[chain]), np.append(self.start[chain], NEVER)
         # A bubble is open if what is before it ends in time and what is behind starts later.
-        is_open = (begin <= deadline) & (end >= ready)
-        room = np.minimum(end, deadline) - np.maximum(begin, ready)
+        is_open = (begin <= deadline) & (end >= earliest)
+        room = np.minimum(end, deadline) - np.maximum(begin, earliest)
         lacking = np.where(is_open, np.maximum(length - room, 0), NEVER)
-        place = int(np.argmin(lacking))
-        return int(lacking[place]), max(int(begin[place]), ready), place
+        index = int(np.argmin(lacking))
+        return int(lacking[index]), max(int(begin[index]), earliest), index

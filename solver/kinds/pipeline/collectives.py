@@ -70,9 +70,11 @@ def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times
             rows: list[Any] = []
             for stage in range(instance.num_stages):
                 row = row_of(times.by_kind()[kind], stage)
-                more = sum(time for time in inside.times(stage) if time is not None)
+                extra = sum(time for time in inside.times(stage) if time is not None)
                 rows.append(
-                    tuple(one + more for one in row) if len(row) > 1 else row[0] + more
+                    tuple(time + extra for time in row)
+                    if len(row) > 1
+                    else row[0] + extra
                 )
             longer[TIME_FIELDS[kind]] = tuple(rows)
     return times.model_copy(update=longer)
@@ -92,10 +94,10 @@ def add_collectives(
     ran = plain.problem.op_keys(
         np.lexsort((Dag.of(plain.problem).level, plain.end, plain.start))
     )
-    place = {key: number for number, key in enumerate(ran)}
+    position = {key: number for number, key in enumerate(ran)}
     chains = [
         np.array(
-            sorted(problem.ops_by_resource[stream], key=lambda op: place[keys[op]]),
+            sorted(problem.ops_by_resource[stream], key=lambda op: position[keys[op]]),
             np.int64,
         )
         for stream in problem.span_resources.tolist()

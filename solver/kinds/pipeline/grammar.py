@@ -108,15 +108,15 @@ def parse_step(text: str) -> Step:
     Raises `InputError`: the text is no action of PyTorch's schedule files.
     """
     text = text.strip()
-    if found := _COMPUTE.fullmatch(text):
-        return Action(int(found[1]), found[2], int(found[3]))
-    if found := _TRANSFER.fullmatch(text):
-        return Communication(int(found[1]), found[2], int(found[3]))
-    if found := _STAGE_STEP.fullmatch(text):
-        return Communication(int(found[1]), found[2])
-    if found := _OVERLAP.fullmatch(text):
-        pair = parse_step(found[1]), parse_step(found[2])
-        if [getattr(part, "kind", "") for part in pair] == [FORWARD, BACKWARD]:
+    if match := _COMPUTE.fullmatch(text):
+        return Action(int(match[1]), match[2], int(match[3]))
+    if match := _TRANSFER.fullmatch(text):
+        return Communication(int(match[1]), match[2], int(match[3]))
+    if match := _STAGE_STEP.fullmatch(text):
+        return Communication(int(match[1]), match[2])
+    if match := _OVERLAP.fullmatch(text):
+        pair = parse_step(match[1]), parse_step(match[2])
+        if [getattr(step, "kind", "") for step in pair] == [FORWARD, BACKWARD]:
             return Overlap(pair[0], pair[1])  # type: ignore[arg-type]
     raise InputError(
         f'expected an action such as "0F3", "1SEND_F3", "0REDUCE_GRAD" or '
@@ -126,11 +126,13 @@ def parse_step(text: str) -> Step:
 
 def pair_of(name: str) -> Overlap | None:
     """Return the pair that a document calls ``F0.4+B7.0``, None without a whole backward."""
-    found = _BLOCK.fullmatch(name)
-    if found is None:
+    match = _BLOCK.fullmatch(name)
+    if match is None:
         return None
-    stage, microbatch, other, earlier = map(int, found.groups())
-    return Overlap(Action(stage, FORWARD, microbatch), Action(other, BACKWARD, earlier))
+    stage, microbatch, backward_stage, earlier = map(int, match.groups())
+    return Overlap(
+        Action(stage, FORWARD, microbatch), Action(backward_stage, BACKWARD, earlier)
+    )
 
 
 def pair_in(block: JoinedOps) -> Overlap | None:
@@ -167,13 +169,13 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     rows = []
     for rank, texts in enumerate(orders):
         row: list[ComputeStep] = []
-        for place, text in enumerate(texts if isinstance(texts, list) else [texts]):
-            where = f"orders[{rank}][{place}]"
-            with errors_about(where):
+        for index, text in enumerate(texts if isinstance(texts, list) else [texts]):
+            field = f"orders[{rank}][{index}]"
+            with errors_about(field):
                 step = parse_step(text) if isinstance(text, str) else None
             if step is None or isinstance(step, Communication):
                 raise InputError(
-                    f"expected a compute action, got {describe(text)}", field=where
+                    f"expected a compute action, got {describe(text)}", field=field
                 )
             row.append(step)
         rows.append(tuple(row))

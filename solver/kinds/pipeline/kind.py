@@ -79,14 +79,18 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def heuristics_of(self, instance: PipelineInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics of a pipeline: those of its part, and none of other parts."""
-        part = part_of(instance)
-        others = {
-            one.name for other in PARTS if other is not part for one in other.heuristics
+        open_part = part_of(instance)
+        foreign = {
+            heuristic.name
+            for owner in PARTS
+            if owner is not open_part
+            for heuristic in owner.heuristics
         }
         return tuple(
-            one
-            for one in super().heuristics_of(instance)
-            if one.name not in others and part.obstacle(one, instance) is None
+            heuristic
+            for heuristic in super().heuristics_of(instance)
+            if heuristic.name not in foreign
+            and open_part.obstacle(heuristic, instance) is None
         )
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
@@ -162,8 +166,9 @@ class PipelineKind(Kind[PipelineInstance]):
         return with_program_files(data, folder)
 
     def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
-        part = part_of(request.instance)
-        return part.proposal(self._proposal_of_choice, heuristic, request)
+        return part_of(request.instance).proposal(
+            self._proposal_of_choice, heuristic, request
+        )
 
     def _proposal_of_choice(self, heuristic: Heuristic, request: Request) -> Proposal:
         proposal = super()._proposal(heuristic, request)
@@ -199,8 +204,10 @@ class PipelineKind(Kind[PipelineInstance]):
         devices = len(problem.span_resources)
         if len(orders) != devices:
             raise InputError(f"expected {devices} orders, got {len(orders)}")
-        found = [Order.of(row) for row in compute_rows(orders)]
-        return Proposal(schedule_actions(problem, found), action_strings(found))
+        device_orders = [Order.of(row) for row in compute_rows(orders)]
+        return Proposal(
+            schedule_actions(problem, device_orders), action_strings(device_orders)
+        )
 
 
 # The flow of `permutations` has the collectives: none is added to its schedules.

@@ -94,7 +94,7 @@ def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArra
     shuffled = np.random.default_rng(params.seed).permutation(len(work))
     cluster = clusters_of(work, count)[shuffled]
     members = [shuffled[cluster == number] for number in range(count)]
-    present = [each for each in members if len(each)]
+    present = [group for group in members if len(group)]
     return [np.arange(len(work)), *map(np.concatenate, itertools.permutations(present))]
 
 
@@ -134,23 +134,23 @@ def under_patterns(
     able = [
         pattern for pattern in patterns if pattern.obstacle(request.instance) is None
     ]
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for permutation in permutations:
-        if found and request.effort.clock.is_over:
+        if proposals and request.effort.clock.is_over:
             break
         for heuristic in able:
             # Published schedules take an order of micro-batches, as `StaticOrders` does.
             propose: Callable[..., Proposal] = heuristic.propose
             with suppress(NotApplicableError, DeadlockError, HeuristicFailedError):
-                found.append(
+                proposals.append(
                     replace(propose(request, permutation), pattern=heuristic.name)
                 )
-    if not found:
+    if not proposals:
         raise NotApplicableError("needs a published schedule that applies")
-    found.sort(key=lambda proposal: proposal.schedule.normalised().value)
+    proposals.sort(key=lambda proposal: proposal.schedule.normalised().value)
     # Schedules of fused blocks have problems of their own.
-    valid = (p for p in found if not check_schedule(p.schedule.problem, p.schedule))
-    return next(valid, found[0])
+    valid = (p for p in proposals if not check_schedule(p.schedule.problem, p.schedule))
+    return next(valid, proposals[0])
 
 
 def work_of(problem: Problem) -> IntArray:
@@ -212,9 +212,9 @@ def search_orders(request: Request) -> Proposal:
 def _proposing(request: Request, flow: Flow) -> Callable[[Timed], None]:
     board, due = request.effort.board, [time.monotonic()]
 
-    def propose(found: Timed) -> None:
+    def propose(timed: Timed) -> None:
         if time.monotonic() >= due[0]:
-            board.propose(_timed_schedule(request.problem, flow, found), "permutations")
+            board.propose(_timed_schedule(request.problem, flow, timed), "permutations")
             due[0] = time.monotonic() + PARAMS.seconds_between
 
     return propose
@@ -235,9 +235,9 @@ def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
 
 
 def _schedules(request: Request) -> Iterator[Schedule]:
-    known = request.effort.board.schedule
-    if known is not None:
-        yield known
+    incumbent = request.effort.board.schedule
+    if incumbent is not None:
+        yield incumbent
     for heuristic in _BEGUN_WITH:
         if heuristic.obstacle(request.instance) is None:
             with suppress(DeadlockError, HeuristicFailedError, NotApplicableError):
@@ -254,9 +254,9 @@ def _timed_schedule(problem: Problem, flow: Flow, timed: Timed) -> Schedule:
     orders = []
     for order in timed.pattern.orders(flow, timed.permutation):
         resource = problem.resources_of(int(order[0]))[0]
-        others = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
-        last = is_behind[others]
-        orders.append(np.concatenate([others[~last], order, others[last]]))
+        extra = np.setdiff1d(problem.ops_by_resource[resource], flow.ops)
+        last = is_behind[extra]
+        orders.append(np.concatenate([extra[~last], order, extra[last]]))
     return time_orders(problem, orders).normalised()
 
 

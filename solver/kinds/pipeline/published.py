@@ -132,25 +132,26 @@ class StaticOrders:
             index; its own by default.
         Returns: schedule and action strings.
         """
-        found = self.orders(request.instance, request)
+        orders = self.orders(request.instance, request)
         if request.problem.slices > 1:
-            found = (
-                found
+            orders = (
+                orders
                 if self.is_sliced
-                else sliced.in_slices(found, request.problem.slices)
+                else sliced.in_slices(orders, request.problem.slices)
             )
-            return Proposal(schedule_actions(request.problem, found))
+            return Proposal(schedule_actions(request.problem, orders))
         if permutation is not None:
-            found = [
-                replace(each, microbatch=permutation[each.microbatch]) for each in found
+            orders = [
+                replace(order, microbatch=permutation[order.microbatch])
+                for order in orders
             ]
         if request.instance.overlap is not None and any(
-            len(each.overlaps) for each in found
+            len(order.overlaps) for order in orders
         ):
-            schedule = schedule_blocks(request.instance, found)
+            schedule = schedule_blocks(request.instance, orders)
         else:
-            schedule = schedule_actions(request.problem, found)
-        return Proposal(schedule, action_strings(found))
+            schedule = schedule_actions(request.problem, orders)
+        return Proposal(schedule, action_strings(orders))
 
 
 def _fixed(

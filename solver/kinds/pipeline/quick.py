@@ -103,9 +103,9 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
         is_split=instance.times.is_split,
     )
     figures = figures_of(instance, arrays)
-    parts = [_answers(shape, part) for part in _parts(figures, shape)]
+    answers = [_answers(shape, chunk) for chunk in _parts(figures, shape)]
     value, bound, by, bound_by = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
+        np.concatenate(column) for column in zip(*answers, strict=True)
     )
     is_valued = value < NEVER
     values, bounds = figures.in_unit(value), figures.in_unit(bound)
@@ -134,7 +134,7 @@ def _refuse_more(instance: Any) -> None:
             map(rows_per_microbatch, instance.in_numbers().amounts().values())
         ),
     }
-    more = (
+    fields = (
         "collectives",
         "allreduce",
         "optimizer",
@@ -149,7 +149,7 @@ def _refuse_more(instance: Any) -> None:
     }
     wrong |= {
         field: wrong.get(field) or getattr(instance, field) is not None
-        for field in more
+        for field in fields
     }
     for field in (name for name, is_there in wrong.items() if is_there):
         raise InputError(
@@ -227,17 +227,17 @@ class _Shape:
         edges: list[Edges] = []
         depths: list[IntArray] = []
         self._uses: list[list[Array]] = []
-        for each in PUBLISHED:
-            if each.orders is None or each.obstacle(instance) is not None:
+        for heuristic in PUBLISHED:
+            if heuristic.orders is None or heuristic.obstacle(instance) is not None:
                 continue
             # Orders that this number of micro-batches has not, or that wait for each other, are
             # left out. Looped BFS has neither fault, whatever the shape.
             with suppress(NotApplicableError, CycleError):
-                chains = resolved(problem, each.orders(request))
-                found = self._edges(chains)
-                depths.append(Dag(problem.num_ops, *found).level)
-                edges.append(found)
-                self.names.append(each.name)
+                chains = resolved(problem, heuristic.orders(request))
+                order_edges = self._edges(chains)
+                depths.append(Dag(problem.num_ops, *order_edges).level)
+                edges.append(order_edges)
+                self.names.append(heuristic.name)
                 self._uses.append([self._use(ops) for ops in chains.ops])
         self.num_ends = len(depths) * problem.num_ops + 1
         self._levels = _levels(depths, edges)
@@ -251,8 +251,8 @@ class _Shape:
         apart = device[before] != device[after]
         before, after = before[apart], after[apart]
         lag = 1 + stage[before] + len(self.devices) * (stage[after] < stage[before])
-        found = zip((before, after, lag), chain_edges(chains.ops), strict=True)
-        before, after, lag = map(np.concatenate, found)
+        columns = zip((before, after, lag), chain_edges(chains.ops), strict=True)
+        before, after, lag = map(np.concatenate, columns)
         return before, after, lag
 
     def _use(self, ops: IntArray) -> IntArray:
@@ -278,12 +278,12 @@ class _Shape:
     def makespans(self, figures: Figures) -> Array:
         """Return the makespan of each order and pipeline, [H, N]."""
         duration, lag = figures.slow
-        ends = np.zeros((self.num_ends, duration.shape[1]), dtype=duration.dtype)
+        end = np.zeros((self.num_ends, duration.shape[1]), dtype=duration.dtype)
         count = self.problem.num_ops
         for level in self._levels:
-            start = (ends[level.before] + lag[level.lag]).max(axis=1)
-            ends[level.ops] = start + duration[self.row[level.ops % count]]
-        return ends[:-1].reshape(len(self.names), count, -1).max(axis=1)
+            start = (end[level.before] + lag[level.lag]).max(axis=1)
+            end[level.ops] = start + duration[self.row[level.ops % count]]
+        return end[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
     def in_flight(self, figures: Figures, column: int) -> int:
         """Return the makespan of one pipeline by the list rule, `NEVER` where it finds none."""
@@ -295,10 +295,10 @@ class _Shape:
         freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
         freed[1] = held - late
         freed[-1] += late
-        most = np.full(stages, self.microbatches)
+        limits = np.full(stages, self.microbatches)
         memory = (held, freed.ravel(), figures.room[:, column])
         start = starts_in_flight(
-            self.devices, (duration, ahead), memory, most, self.microbatches
+            self.devices, (duration, ahead), memory, limits, self.microbatches
         )
         return NEVER if start is None else int((start + duration[self.row]).max())
 
@@ -306,7 +306,7 @@ class _Shape:
 def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:
     # All heuristics side by side: op k of heuristic h is h * n + k.
     depth, shift = np.concatenate(depths), np.arange(len(depths)) * len(depths[0])
-    shift = np.repeat(shift, [len(one[0]) for one in edges])
+    shift = np.repeat(shift, [len(before) for before, *_ in edges])
     before, after, lag = (np.concatenate(column) for column in zip(*edges, strict=True))
     first, order = rows_by(after + shift, len(depth))
     count = np.diff(first)
@@ -335,8 +335,8 @@ def _bounds(shape: _Shape, figures: Figures) -> Iterator[tuple[str, IntArray]]:
     head[1:] = np.cumsum(forward + there, axis=0)[:-1]
     home = weight.copy()
     for stage in range(1, stages):
-        way = back[stage] + returning[stage - 1] + home[stage - 1]
-        home[stage] = np.maximum(home[stage], way)
+        path = back[stage] + returning[stage - 1] + home[stage - 1]
+        home[stage] = np.maximum(home[stage], path)
     tail = np.zeros_like(home) if len(duration) == 3 else home
     yield "critical-path", head[-1] + forward[-1] + returning[-1] + home[-1]
     load, passing = duration.sum(axis=0) * count, (forward + returning) * count
@@ -355,8 +355,9 @@ def _bounds(shape: _Shape, figures: Figures) -> Iterator[tuple[str, IntArray]]:
         is_limited = (room > 0) & (room < UNLIMITED)
         areas.append(first + last + _over(area, np.where(is_limited, room, np.inf)))
         if len(mine) == 1:
-            ways = (duration, head, trip, tail)
-            returns.append(_first_return(mine[0], count, room, figures, *ways))
+            returns.append(
+                _first_return(mine[0], count, room, figures, duration, head, trip, tail)
+            )
     yield "work", np.max(works, axis=0)
     yield "memory-time", np.max(areas, axis=0)
     yield "first-return", np.max(returns, axis=0)
@@ -368,14 +369,14 @@ def _over(area: Array, room: Array) -> IntArray:
 
 
 def _first_return(
-    stage: int, count: int, room: IntArray, figures: Figures, *ways: IntArray
+    stage: int, count: int, room: IntArray, figures: Figures, *times: IntArray
 ) -> IntArray:
     # Until the first backward has given memory back, a device runs as many forwards as it holds.
-    duration, head, trip, tail = ways
-    held, late, parts = figures.held[stage], figures.late[stage], duration[:, stage]
+    duration, head, trip, tail = times
+    held, late, lengths = figures.held[stage], figures.late[stage], duration[:, stage]
     fit = np.where(held > 0, np.clip(room // np.maximum(held, 1), 0, count), count)
     # Where the weight gradient gives back all, it has to end too.
-    weight = np.where(late == held, parts[2:].sum(axis=0), 0)
-    rest = parts.sum(axis=0) * count - fit * parts[0] - parts[1] - weight
-    span = head[stage] + trip[stage] + weight + rest + tail[stage]
+    weight = np.where(late == held, lengths[2:].sum(axis=0), 0)
+    work = lengths.sum(axis=0) * count - fit * lengths[0] - lengths[1] - weight
+    span = head[stage] + trip[stage] + weight + work + tail[stage]
     return np.where(fit < count, span, 0)

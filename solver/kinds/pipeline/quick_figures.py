@@ -57,13 +57,15 @@ class Figures(NamedTuple):
     late: IntArray  # int64[S, N]: what the weight gradient gives back of it
     room: IntArray  # int64[D, N]
 
-    def columns(self, part: slice) -> Figures:
+    def columns(self, selection: slice) -> Figures:
         """Return the figures of some of the pipelines."""
         slow, fast = (
-            TickTimes(*(table[:, part] for table in times)) for times in self[:2]
+            TickTimes(*(table[:, selection] for table in times)) for times in self[:2]
         )
-        memory = (table[:, part] for table in (self.held, self.late, self.room))
-        return Figures(slow, fast, self.step[part], self.digits[part], *memory)
+        memory = (table[:, selection] for table in (self.held, self.late, self.room))
+        return Figures(
+            slow, fast, self.step[selection], self.digits[selection], *memory
+        )
 
     def in_unit(self, ticks: Array) -> list[int | float]:
         """Return the time of each column: an int where whole, else the nearest double."""
@@ -75,8 +77,10 @@ class Figures(NamedTuple):
 
 def _time(number: int, digits: int) -> int | float:
     # Division of ints is rounded to the nearest double, however long they are.
-    whole, parts = number * 10 ** max(-digits, 0), 10 ** max(digits, 0)
-    return whole / parts if whole % parts else whole // parts
+    numerator, denominator = number * 10 ** max(-digits, 0), 10 ** max(digits, 0)
+    if numerator % denominator:
+        return numerator / denominator
+    return numerator // denominator
 
 
 class _Amounts(NamedTuple):
@@ -118,7 +122,7 @@ def _memory(
     rounded to the nearest of some 10^-12 of the largest one; as many grains as activations are
     added to the room, so that what fits still fits.
     """
-    stages, most = (
+    stages, activations = (
         instance.num_stages,
         instance.num_stages * (instance.num_microbatches + 1),
     )
@@ -130,12 +134,12 @@ def _memory(
         np.broadcast_to(amounts.static, (stages, count)),
         np.where(is_limited, amounts.capacity, 0.0),
     )
-    limit = UNLIMITED // (2 * most)
+    limit = UNLIMITED // (2 * activations)
     grid = _Grid.of(np.vstack(tables), limit, len(str(limit)) - 1)
     held, late, static, capacity = np.split(
         grid.nearest, [stages, 2 * stages, 3 * stages]
     )
-    room = capacity + np.where(grid.is_exact, 0, most)
+    room = capacity + np.where(grid.is_exact, 0, activations)
     np.subtract.at(room, np.array(instance.stage_to_device), static)
     return held, late, np.where(is_limited, room, UNLIMITED)
 
@@ -169,17 +173,17 @@ class _Grid(NamedTuple):
 
     @classmethod
     def _counted(cls, amounts: Array, digits: IntArray, is_exact: BoolArray) -> _Grid:
-        more, less = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
-        scaled = amounts * more / less
+        up, down = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
+        scaled = amounts * up / down
         # The product is off by its rounding; the division back tells on which side it is.
         above = np.ceil(scaled)
-        above += above * less / more < amounts
-        above -= (above - 1) * less / more >= amounts
-        below = above - (above * less / more > amounts)
+        above += above * down / up < amounts
+        above -= (above - 1) * down / up >= amounts
+        below = above - (above * down / up > amounts)
         nearest = np.where(scaled - below < above - scaled, below, above)
-        whole = np.stack([below, nearest, above]).astype(np.int64)
-        step = np.maximum(np.gcd.reduce(np.concatenate(whole), axis=0), 1)
-        below, nearest, above = whole // step
+        stacked = np.stack([below, nearest, above]).astype(np.int64)
+        step = np.maximum(np.gcd.reduce(np.concatenate(stacked), axis=0), 1)
+        below, nearest, above = stacked // step
         return cls(below, nearest, above, step, digits, is_exact)
 
 
@@ -193,16 +197,16 @@ def _short_decimals(amounts: Array) -> Array:
 
 
 def _decimals(amounts: Array) -> tuple[IntArray, BoolArray]:
-    """Return the decimals behind the point that each column needs, and whether doubles hold it."""
+    """Return the count behind the point that each column needs, and whether doubles hold it."""
     digits = np.zeros(amounts.shape[1], dtype=np.int64)
     is_exact = np.zeros(len(digits), dtype=np.bool_)
     open_columns = np.arange(len(digits))
-    for places in range(MAX_PLACES + 1):
-        part = amounts[:, open_columns]
-        whole = np.rint(part * 10.0**places)
-        fits = (whole <= MAX_WHOLE).all(axis=0)
-        is_whole = fits & (whole / 10.0**places == part).all(axis=0)
-        digits[open_columns[is_whole]], is_exact[open_columns[is_whole]] = places, True
+    for count in range(MAX_PLACES + 1):
+        columns = amounts[:, open_columns]
+        scaled = np.rint(columns * 10.0**count)
+        fits = (scaled <= MAX_WHOLE).all(axis=0)
+        is_whole = fits & (scaled / 10.0**count == columns).all(axis=0)
+        digits[open_columns[is_whole]], is_exact[open_columns[is_whole]] = count, True
         open_columns = open_columns[fits & ~is_whole]
         if not len(open_columns):
             break
@@ -236,11 +240,11 @@ def _own(instance: PipelineInstance) -> _Amounts:
 
 
 def _with_arrays(
-    instance: PipelineInstance, own: _Amounts, arrays: Mapping[str, Any]
+    instance: PipelineInstance, amounts: _Amounts, arrays: Mapping[str, Any]
 ) -> _Amounts:
     stages, devices = instance.num_stages, instance.num_devices
     names = [field for field, entry in instance.times if entry is not None]
-    known = [
+    fields = [
         *names,
         *(["activation", "capacity"] if instance.memory else []),
         "latency",
@@ -250,8 +254,8 @@ def _with_arrays(
     }
     count = next(len(np.atleast_1d(table)) for table in tables.values())
     for name, table in tables.items():
-        if name not in known:
-            hint = did_you_mean(name, known)
+        if name not in fields:
+            hint = did_you_mean(name, fields)
             raise InputError(f'expected an array of this pipeline, got "{name}"{hint}')
         wide = {"latency": 0, "capacity": devices}.get(name, stages)
         _refuse(name, table, count, wide)
@@ -260,17 +264,20 @@ def _with_arrays(
         table = np.atleast_2d(tables[name].T) if name in tables else default
         return np.broadcast_to(table, (len(default), count))
 
-    parts = own.duration.reshape(-1, stages, 1)
+    durations = amounts.duration.reshape(-1, stages, 1)
     duration = np.concatenate(
-        [rows(n, part) for n, part in zip(names, parts, strict=True)]
+        [rows(n, times) for n, times in zip(names, durations, strict=True)]
     )
-    lag = np.broadcast_to(own.lag, (len(own.lag), count))
+    lag = np.broadcast_to(amounts.lag, (len(amounts.lag), count))
     if "latency" in tables:
         crosses = np.diff(instance.stage_to_device) != 0
         ahead = np.concatenate([[False], crosses, [False], [False], crosses])
         lag = np.where(ahead[:, None], tables["latency"], 0.0)
-    held, capacity = rows("activation", own.held), rows("capacity", own.capacity)
-    return _Amounts(duration, lag, held, own.late, own.static, capacity)
+    held, capacity = (
+        rows("activation", amounts.held),
+        rows("capacity", amounts.capacity),
+    )
+    return _Amounts(duration, lag, held, amounts.late, amounts.static, capacity)
 
 
 def _refuse(name: str, table: Array, count: int, wide: int) -> None:

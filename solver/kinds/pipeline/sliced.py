@@ -26,23 +26,23 @@ def in_slices(orders: Sequence[Order], slices: int) -> list[Order]:
 
     Returns: none has pairs that are launched together.
     """
-    found = []
+    sliced = []
     for order in orders:
         stage, kind = np.repeat(order.stage, slices), np.repeat(order.kind, slices)
         units = (order.microbatch[:, None] * slices + np.arange(slices)).ravel()
-        found.append(Order(stage, kind, units))
-    return _backwards_reversed(found, slices)
+        sliced.append(Order(stage, kind, units))
+    return _backwards_reversed(sliced, slices)
 
 
 def _backwards_reversed(orders: Sequence[Order], slices: int) -> list[Order]:
-    found = []
+    reversed_orders = []
     for order in orders:
         units = order.microbatch
         behind = units - units % slices + slices - 1 - units % slices
-        found.append(
+        reversed_orders.append(
             replace(order, microbatch=np.where(order.kind == 0, units, behind))
         )
-    return found
+    return reversed_orders
 
 
 def seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:

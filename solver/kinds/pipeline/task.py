@@ -32,8 +32,8 @@ MANY_STEPS = 1_000_000
 
 def has_tiny_flow(turn: Turn) -> bool:
     """Apply to flows of so few ops that their states are searched before orders."""
-    flow, most = turn.task.flow, StateSearchParams().most_ops
-    return has_time_to_search(turn) and flow is not None and turn.task.size <= most
+    is_tiny = turn.task.size <= StateSearchParams().most_ops
+    return has_time_to_search(turn) and turn.task.flow is not None and is_tiny
 
 
 def has_flow_and_clock(turn: Turn) -> bool:
@@ -50,10 +50,10 @@ def is_small_and_alike(turn: Turn) -> bool:
 def raise_flow_bounds(turn: Turn) -> None:
     """Raise the bound of unequal micro-batches by rules that take more time."""
     expect(MANY_STEPS)
-    board, known = turn.board, Relaxations(turn.task.implied, turn.clock)
+    board, relaxations = turn.board, Relaxations(turn.task.implied, turn.clock)
     upper = NEVER if board.value is None else board.value
-    for found in costly_bounds(known, board.bound.value, upper):
-        board.raise_bound(found.value, found.name, found.resource)
+    for bound in costly_bounds(relaxations, board.bound.value, upper):
+        board.raise_bound(bound.value, bound.name, bound.resource)
 
 
 TINY_FLOW = Step(STATES, has_tiny_flow, whole, search_states)

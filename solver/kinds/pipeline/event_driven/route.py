@@ -58,8 +58,8 @@ class RouteShape(NamedTuple):
 
     def stage(self, position: Any) -> Any:
         """Return the stage that computes at a position, or sends; or that of each of several."""
-        left = self.num_positions - 1 - position + self.is_transfer(position)
-        return np.minimum(position, left) // 2
+        from_end = self.num_positions - 1 - position + self.is_transfer(position)
+        return np.minimum(position, from_end) // 2
 
 
 class RouteMemory(NamedTuple):
@@ -139,20 +139,20 @@ class RouteRun:
     def levels(self) -> IntArray:
         """Return the most memory that the ops of each device use at once, int64[p]."""
         memory, shape = self.route.memory, self.route.shape
-        most = np.zeros(self.route.num_devices, dtype=np.int64)
+        peaks = np.zeros(self.route.num_devices, dtype=np.int64)
         if memory is None:
-            return most
-        for device in range(len(most)):
+            return peaks
+        for device in range(len(peaks)):
             served = self.served[self.route.compute_queue(device)]
             position, microbatch = np.array(served, dtype=np.int64).reshape(-1, 2).T
-            at, is_forward = (
+            index, is_forward = (
                 (shape.stage(position), microbatch),
                 shape.is_forward(position),
             )
-            change = np.where(is_forward, 1, -1) * memory.stored[at]
-            needed = np.cumsum(change) - change + memory.peak[at]
-            most[device] = needed[is_forward].max(initial=0)
-        return most
+            change = np.where(is_forward, 1, -1) * memory.stored[index]
+            needed = np.cumsum(change) - change + memory.peak[index]
+            peaks[device] = needed[is_forward].max(initial=0)
+        return peaks
 
     @property
     def fits(self) -> bool:
@@ -171,15 +171,15 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
     """
     devices, shape = np.array(instance.stage_to_device), RouteShape(instance.num_stages)
     stage, sends = shape.stage(shape.positions), shape.is_transfer(shape.positions)
-    place = devices[stage]
+    device = devices[stage]
     target = devices[stage + sends * np.where(shape.is_forward(shape.positions), 1, -1)]
-    senders = place * len(devices) + (target if instance.p2p.mode == "link" else 0)
+    senders = device * len(devices) + (target if instance.p2p.mode == "link" else 0)
     sending, number = np.unique(senders[sends], return_inverse=True)
-    queue = len(sending) + place
+    queue = len(sending) + device
     queue[sends] = number
     lag = [
         problem.scale.ticks(entry_at(instance.p2p.latency, a, b)) if a != b else 0
-        for a, b in zip(place.tolist(), target.tolist(), strict=True)
+        for a, b in zip(device.tolist(), target.tolist(), strict=True)
     ]
     ops = visit_ops(problem, shape)
     length = np.append(problem.duration, 0)[ops].sum(axis=0)
@@ -290,7 +290,7 @@ class BackwardsFirst:
         """Note what has arrived."""
         self._waiting.append(visit)
         self._waiting.sort(
-            key=lambda each: (self._is_forward(each.position), each.microbatch)
+            key=lambda queued: (self._is_forward(queued.position), queued.microbatch)
         )
 
     def choose(self) -> Visit | None:
@@ -336,11 +336,11 @@ class _Events:
     def __init__(self, route: Route, servers: Sequence[Server], waits: Waits) -> None:
         self.route, self.servers = route, servers
         # What each visit still waits for, its own arrival included.
-        self.missing = {visit: {visit, *others} for visit, others in waits.items()}
+        self.missing = {visit: {visit, *events} for visit, events in waits.items()}
         self.waiting: dict[Visit, list[Visit]] = defaultdict(list)
-        for visit, others in waits.items():
-            for other in others:
-                self.waiting[other].append(visit)
+        for visit, events in waits.items():
+            for event in events:
+                self.waiting[event].append(visit)
         self.duration = route.duration.tolist()
         self.queue: list[int] = route.queue.tolist()
         self.lag: list[int] = route.lag.tolist()
@@ -382,16 +382,16 @@ class _Events:
         return bool(self.ends)
 
     def _next_ends(self) -> list[_End]:
-        found = [heappop(self.ends)]
-        self.now = found[0].time
+        popped = [heappop(self.ends)]
+        self.now = popped[0].time
         while self.ends:
             end = heappop(self.ends)
             if end.time > self.now:
                 # Taken out and put back as published: that changes how the heap holds ties.
                 heappush(self.ends, end)
                 break
-            found.append(end)
-        return found
+            popped.append(end)
+        return popped
 
     def _finish(self, end: _End) -> None:
         if end.arrives:

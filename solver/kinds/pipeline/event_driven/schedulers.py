@@ -93,18 +93,18 @@ def interleaved_cyclic_1f1b(route: Route) -> RouteRun:
 def _rounds(route: Route, *, is_forward: bool) -> dict[int, list[Visit]]:
     # Stages are counted without transfers here.
     devices, stages = route.num_devices, route.shape.num_stages
-    found: dict[int, list[Visit]] = defaultdict(list)
+    rounds: dict[int, list[Visit]] = defaultdict(list)
     for device in range(devices):
         behind = devices - device - 1
         turns = [k for forward, k in turns_1f1b(route, device) if forward == is_forward]
         skipped = _lead(route, device) - behind if is_forward else -behind
         first = device if is_forward else stages + behind
         passed: Counter[int] = Counter()
-        for place, microbatch in enumerate(turns):
+        for number, microbatch in enumerate(turns):
             position = first + passed[microbatch] * devices
-            found[place - skipped].append(Visit(position, microbatch))
+            rounds[number - skipped].append(Visit(position, microbatch))
             passed[microbatch] += 1
-    return found
+    return rounds
 
 
 def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
@@ -165,8 +165,8 @@ def _lead(route: Route, device: int) -> int:
 
 def _without_last(turns: Sequence[Turn], *, at_end: bool) -> list[Turn]:
     # Nothing is sent after the last turn of a micro-batch in a direction.
-    last = {turn: place for place, turn in enumerate(turns) if turn[0] == at_end}
-    return [turn for place, turn in enumerate(turns) if last.get(turn) != place]
+    last = {turn: index for index, turn in enumerate(turns) if turn[0] == at_end}
+    return [turn for index, turn in enumerate(turns) if last.get(turn) != index]
 
 
 def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
@@ -251,7 +251,7 @@ class _Rounds:
 
     def _first_of_each(self, queue: int) -> list[Visit]:
         # Backwards and forwards in turn.
-        ready = [
+        positions = [
             v
             for v, served in enumerate(self.queue)
             if served == queue and self.waiting[v]
@@ -259,10 +259,10 @@ class _Rounds:
         backwards, forwards = (
             sorted(
                 (self.waiting[v][0], v)
-                for v in ready
-                if self.route.shape.is_forward(v) == way
+                for v in positions
+                if self.route.shape.is_forward(v) == is_forward
             )
-            for way in (False, True)
+            for is_forward in (False, True)
         )
         heads = chain.from_iterable(zip_longest(backwards, forwards))
         return [Visit(head[1], head[0]) for head in heads if head is not None]
@@ -273,16 +273,16 @@ class _Rounds:
         shape, memory = self.route.shape, self.memory
         if memory is None or shape.is_transfer(position):
             return True
-        at = shape.stage(position), microbatch
-        device = self.route.stage_to_device[at[0]]
+        stage = shape.stage(position)
+        device = self.route.stage_to_device[stage]
         if not shape.is_forward(position):
-            self.used[device] -= int(memory.stored[at])
+            self.used[device] -= int(memory.stored[stage, microbatch])
             return True
-        needed = self.used[device] + int(memory.peak[at])
+        needed = self.used[device] + int(memory.peak[stage, microbatch])
         if microbatch > self.latest[device] and needed > int(memory.room[device]):
             return False
         self.latest[device] = max(self.latest[device], microbatch)
-        self.used[device] += int(memory.stored[at])
+        self.used[device] += int(memory.stored[stage, microbatch])
         return True
 
 
@@ -337,11 +337,11 @@ def _orders(run: RouteRun, permutation: IntArray) -> list[Order]:
     route, shape = run.route, run.route.shape
     orders = []
     for device in range(route.num_devices):
-        position, place = (
+        position, number = (
             np.array(run.served[route.compute_queue(device)]).reshape(-1, 2).T
         )
         kind = np.where(shape.is_forward(position), 0, FULL)
-        orders.append(Order(shape.stage(position), kind, permutation[place]))
+        orders.append(Order(shape.stage(position), kind, permutation[number]))
     return orders
 
 
@@ -357,10 +357,10 @@ def _no_earlier(run: RouteRun, ops: IntArray) -> Edges:
     # The first visit starts at time 0 and all forwards and backwards after its end, so that a lag
     # behind it says when.
     first = ops[0, 0, 0]
-    others = ops[0] != first
-    others[run.route.shape.is_transfer(run.route.shape.positions)] = False
-    after = ops[0][others]
-    lag = run.start[others] - run.route.duration[0, 0]
+    is_held = ops[0] != first
+    is_held[run.route.shape.is_transfer(run.route.shape.positions)] = False
+    after = ops[0][is_held]
+    lag = run.start[is_held] - run.route.duration[0, 0]
     return np.full(len(after), first), after, lag
 
 
@@ -368,9 +368,9 @@ DYNAPIPE = "DynaPipe: Jiang et al. 2024"
 
 
 def _dynapipe(
-    name: str, summary: str, scheduler: EventDriven, *more: Requirement
+    name: str, summary: str, scheduler: EventDriven, *requirements: Requirement
 ) -> Heuristic:
-    needs = (ONE_PIPE, *more, UNEQUAL)
+    needs = (ONE_PIPE, *requirements, UNEQUAL)
     return Heuristic(name, summary, scheduler, A_PIPELINE, needs, source=DYNAPIPE)
 
 

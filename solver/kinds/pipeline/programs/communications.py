@@ -50,12 +50,16 @@ def stages_to_ranks(rows: Sequence[Sequence[Step]]) -> dict[int, int]:
 
 
 def with_communications(
-    rows: Rows, ends: Ends | None = None, *, shards: bool = False, local: bool = False
+    rows: Rows,
+    end_times: Ends | None = None,
+    *,
+    shards: bool = False,
+    local: bool = False,
 ) -> list[list[Step]]:
     """Add sends, receives and reductions of gradients to a program.
 
     `rows`: every op of each rank, in order.
-    `ends`: ends of the actions, which order the events; of unit-long ops by default.
+    `end_times`: ends of the actions, which order the events; of unit-long ops by default.
     `shards`: add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind
         its last one.
     `local`: add transfers between neighbouring stages on one rank too.
@@ -66,12 +70,12 @@ def with_communications(
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
-    left = Counter(
+    pending = Counter(
         action.stage for row in rows for step in row for action in actions_of(step)
     )
     begun: set[int] = set()
-    for rank, place in events(rows, ends):
-        step = rows[rank][place]
+    for rank, index in events(rows, end_times):
+        step = rows[rank][index]
         stages = dict.fromkeys(action.stage for action in actions_of(step))
         if shards:
             full[rank] += [
@@ -80,14 +84,14 @@ def with_communications(
         begun.update(stages)
         full[rank].append(step)
         for action in actions_of(step):
-            left[action.stage] -= 1
+            pending[action.stage] -= 1
             transfer = transfer_of(action, ranks, local=local)
             if transfer is not None:
                 send, receive = transfer
                 full[rank].append(send)
                 full[ranks[receive.stage]].append(receive)
         for stage in stages:
-            if not left[stage]:
+            if not pending[stage]:
                 full[rank].append(Communication(stage, REDUCE_GRAD))
                 full[rank] += [Communication(stage, RESHARD)] if shards else []
     return full
@@ -121,25 +125,28 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
         return [(Action(stage - 1, FORWARD, microbatch),)] if stage else []
     if kind == BACKWARD_WEIGHT:
         return [(Action(stage, BACKWARD_INPUT, microbatch),)]
-    own = (Action(stage, FORWARD, microbatch),)
+    forward = (Action(stage, FORWARD, microbatch),)
     if stage + 1 == num_stages:
-        return [own]
+        return [forward]
     following = (BACKWARD_INPUT, BACKWARD)
-    return [own, tuple(Action(stage + 1, each, microbatch) for each in following)]
+    return [
+        forward,
+        tuple(Action(stage + 1, backward, microbatch) for backward in following),
+    ]
 
 
-def events(rows: Rows, ends: Ends | None = None) -> Iterator[tuple[int, int]]:
+def events(rows: Rows, end_times: Ends | None = None) -> Iterator[tuple[int, int]]:
     """Yield the steps of a program in an order that all ranks can follow.
 
     Yields: rank and place of each step.
     Raises `DeadlockError`.
     """
-    yield from _ProgramWalk(rows, ends)
+    yield from _ProgramWalk(rows, end_times)
 
 
 class _ProgramWalk:
-    def __init__(self, rows: Rows, ends: Ends | None) -> None:
-        self.rows, self.given = rows, ends
+    def __init__(self, rows: Rows, end_times: Ends | None) -> None:
+        self.rows, self.end_times = rows, end_times
         self.actions = [[tuple(actions_of(step)) for step in row] for row in rows]
         self.num_stages = max(stages_to_ranks(rows), default=-1) + 1
         self.done: dict[Action, float] = {}
@@ -158,10 +165,12 @@ class _ProgramWalk:
         self._refuse_rest()
 
     def _missing(self, rank: int) -> tuple[Action, ...]:
-        own = self.actions[rank][self.place[rank]]
-        for action in own:
+        actions = self.actions[rank][self.place[rank]]
+        for action in actions:
             for options in needs(action, self.num_stages):
-                if not any(option in self.done or option in own for option in options):
+                if not any(
+                    option in self.done or option in actions for option in options
+                ):
                     return options
         return ()
 
@@ -176,8 +185,8 @@ class _ProgramWalk:
 
     def _end(self, rank: int) -> float:
         actions = self.actions[rank][self.place[rank]]
-        if self.given is not None:
-            return max(self.given[action] for action in actions)
+        if self.end_times is not None:
+            return max(self.end_times[action] for action in actions)
         inputs = [
             self.done[option]
             for action in actions
@@ -195,22 +204,22 @@ class _ProgramWalk:
         for action in actions:
             self.done[action] = end
             woken += self.waiting.pop(action, ())
-        for each in sorted(set(woken)) if len(woken) > 1 else woken:
-            self._look(each)
+        for woken_rank in sorted(set(woken)) if len(woken) > 1 else woken:
+            self._look(woken_rank)
 
     def _refuse_rest(self) -> None:
-        left = [
+        stuck = [
             rank for rank, row in enumerate(self.rows) if self.place[rank] < len(row)
         ]
-        if not left:
+        if not stuck:
             return
         ranks = stages_to_ranks(self.rows)
         seen: list[int] = []
-        rank = left[0]
+        rank = stuck[0]
         while rank not in seen:
             seen.append(rank)
             rank = ranks.get(self._missing(rank)[0].stage, rank)
         cycle = seen[seen.index(rank) :]
         raise DeadlockError(
-            [str(self.rows[each][self.place[each]]) for each in reversed(cycle)]
+            [str(self.rows[rank][self.place[rank]]) for rank in reversed(cycle)]
         )

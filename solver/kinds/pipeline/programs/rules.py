@@ -73,11 +73,11 @@ def broken_rules(
         no other is broken.
     """
     actions = [list(chain.from_iterable(map(actions_of, row))) for row in rows]
-    found = [] if shape is None else list(_foreign(actions, shape))
-    found = found or [*_misplaced(actions), *_miscounted(actions, shape)]
-    found = found or list(_too_early(actions))
-    if found:
-        yield from found
+    violations = [] if shape is None else list(_foreign(actions, shape))
+    violations = violations or [*_misplaced(actions), *_miscounted(actions, shape)]
+    violations = violations or list(_too_early(actions))
+    if violations:
+        yield from violations
         return
     yield from data_order(
         actions, 1 + max(action.stage for row in actions for action in row)
@@ -105,8 +105,8 @@ def _foreign(
                     "unknown", f"the pipeline has no op {action}", (str(action),)
                 )
             elif shape.stage_to_rank[action.stage] != rank:
-                own = shape.stage_to_rank[action.stage]
-                text = f"{action} is on rank {rank}, its stage is on rank {own}"
+                owner = shape.stage_to_rank[action.stage]
+                text = f"{action} is on rank {rank}, its stage is on rank {owner}"
                 yield Violation("placement", text, (str(action),))
 
 
@@ -118,10 +118,10 @@ def _misplaced(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
                 "placement", f"rank {rank} has no op; every rank needs a stage", ()
             )
         for action in row:
-            other, first = ranks.setdefault(action.stage, (rank, action))
-            if other != rank:
+            owner, first = ranks.setdefault(action.stage, (rank, action))
+            if owner != rank:
                 text = (
-                    f"{action} is on rank {rank} and {first} on rank {other}; "
+                    f"{action} is on rank {rank} and {first} on rank {owner}; "
                     "a stage lives on one rank"
                 )
                 yield Violation("placement", text, (str(first), str(action)))
@@ -164,21 +164,21 @@ def _incomplete(
             "missing", f"{full} (or {inputs} and {weight}) is missing", (str(full),)
         )
     elif len(halves) == 1:
-        other = weight if counts[inputs] else inputs
+        absent = weight if counts[inputs] else inputs
         yield Violation(
-            "missing", f"{other} is missing, {halves[0]} is there", (str(other),)
+            "missing", f"{absent} is missing, {halves[0]} is there", (str(absent),)
         )
 
 
 def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
     for row in rows:
-        place = {action: index for index, action in enumerate(row)}
+        index_of = {action: index for index, action in enumerate(row)}
         for index, action in enumerate(row):
             for options in needs(action, action.stage + 1):
-                own = options[0]
-                if own.stage == action.stage and place[own] > index:
-                    text = f"{action} stands before {own}, which it needs"
-                    yield Violation("precedence", text, (str(own), str(action)))
+                needed = options[0]
+                if needed.stage == action.stage and index_of[needed] > index:
+                    text = f"{action} stands before {needed}, which it needs"
+                    yield Violation("precedence", text, (str(needed), str(action)))
 
 
 def data_order(
@@ -224,14 +224,14 @@ def broken_exchanges(rows: Rows) -> Iterator[Violation]:
     """
     ranks = stages_to_ranks(rows)
     pairs = _pairs(rows, ranks)
-    found = [
+    violations = [
         *_misplaced_communications(rows, ranks),
         *_miscounted_transfers(rows, pairs),
     ]
     for row in rows:
-        found += [*_out_of_place(row), *_reductions(row), *_shards(row)]
-    found = found or list(_mismatched(rows, ranks, pairs))
-    yield from found or _blocked(rows, ranks, pairs)
+        violations += [*_out_of_place(row), *_reductions(row), *_shards(row)]
+    violations = violations or list(_mismatched(rows, ranks, pairs))
+    yield from violations or _blocked(rows, ranks, pairs)
 
 
 def _pairs(rows: Rows, ranks: Mapping[int, int]) -> dict[Communication, Communication]:
@@ -251,28 +251,28 @@ def _misplaced_communications(
 ) -> Iterator[Violation]:
     for rank, row in enumerate(rows):
         for step in _communications(row, *TRANSFERS, UNSHARD, RESHARD, REDUCE_GRAD):
-            if ranks.get(step.stage) != rank:
-                own = ranks.get(step.stage)
-                where = (
+            owner = ranks.get(step.stage)
+            if owner != rank:
+                location = (
                     "there is no such stage"
-                    if own is None
-                    else f"its stage is on rank {own}"
+                    if owner is None
+                    else f"its stage is on rank {owner}"
                 )
                 yield Violation(
-                    "placement", f"{step} is on rank {rank}, {where}", (str(step),)
+                    "placement", f"{step} is on rank {rank}, {location}", (str(step),)
                 )
 
 
 def _miscounted_transfers(rows: Rows, pairs: Pairs) -> Iterator[Violation]:
     counts = Counter(step for row in rows for step in _communications(row, *TRANSFERS))
-    wanted = {*pairs, *pairs.values()}
+    expected = {*pairs, *pairs.values()}
     for step, count in counts.items():
-        if step not in wanted:
+        if step not in expected:
             text = f"{step} is there, and no stage on another rank needs or makes it"
             yield Violation("needless", text, (str(step),))
         elif count > 1:
             yield Violation("twice", f"{step} is there {count} times", (str(step),))
-    for step in sorted(wanted - counts.keys()):
+    for step in sorted(expected - counts.keys()):
         yield Violation("missing", f"{step} is missing", (str(step),))
 
 
@@ -283,19 +283,19 @@ def _partners(step: Communication) -> tuple[Action, ...]:
 
 
 def _out_of_place(row: Sequence[Step]) -> Iterator[Violation]:
-    place = {
+    index_of = {
         action: index for index, step in enumerate(row) for action in actions_of(step)
     }
     for index, step in enumerate(row):
         if not isinstance(step, Communication) or step.kind not in TRANSFERS:
             continue
-        op = next((action for action in _partners(step) if action in place), None)
+        op = next((action for action in _partners(step) if action in index_of), None)
         if op is None:
             continue
-        if step.kind in {SEND_F, SEND_B} and place[op] > index:
+        if step.kind in {SEND_F, SEND_B} and index_of[op] > index:
             text = f"{step} stands before {op}, whose result it sends"
             yield Violation("send", text, (str(step), str(op)))
-        if step.kind not in {SEND_F, SEND_B} and place[op] < index:
+        if step.kind not in {SEND_F, SEND_B} and index_of[op] < index:
             text = f"{step} stands behind {op}, which needs it"
             yield Violation("receive", text, (str(step), str(op)))
 
@@ -306,7 +306,7 @@ def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
         for action in actions_of(step):
             if action.kind in {BACKWARD, BACKWARD_WEIGHT}:
                 last[action.stage] = index, action
-    for stage, (place, action) in last.items():
+    for stage, (last_index, action) in last.items():
         step = Communication(stage, REDUCE_GRAD)
         count = row.count(step)
         if count != 1:
@@ -314,7 +314,7 @@ def _reductions(row: Sequence[Step]) -> Iterator[Violation]:
                 f"{step} is there {count} times; gradients are reduced once per stage"
             )
             yield Violation("reduce-grad", text, (str(step),))
-        elif row.index(step) < place:
+        elif row.index(step) < last_index:
             text = f"{step} stands before {action}, the last backward of its stage"
             yield Violation("reduce-grad", text, (str(step), str(action)))
 
@@ -353,8 +353,8 @@ def _mismatched(
                 sent[ranks[step.stage], ranks[pairs[step].stage]].append(pairs[step])
             else:
                 received[ranks[sends[step].stage], ranks[step.stage]].append(step)
-    for (source, target), wanted in sent.items():
-        for want, got in zip_longest(wanted, received[source, target]):
+    for (source, target), expected in sent.items():
+        for want, got in zip_longest(expected, received[source, target]):
             if want != got:
                 text = (
                     f"{got} is rank {target}'s receive for {sends[want]} of rank {source}; "
@@ -373,19 +373,19 @@ def _blocked(rows: Rows, ranks: Mapping[int, int], pairs: Pairs) -> Iterator[Vio
     while awake:
         rank = awake.pop()
         while (step := _at(rows, heads, rank)) is not None:
-            other = partner.get(step) if isinstance(step, Communication) else None
-            if other is not None:
-                peer = ranks[other.stage]
-                if _at(rows, heads, peer) != other:
+            counterpart = partner.get(step) if isinstance(step, Communication) else None
+            if counterpart is not None:
+                peer = ranks[counterpart.stage]
+                if _at(rows, heads, peer) != counterpart:
                     break
                 heads[peer] += 1
                 awake.append(peer)
             heads[rank] += 1
     waiting = [_at(rows, heads, rank) for rank in range(len(rows))]
-    left = tuple(str(step) for step in waiting if step is not None)
-    if left:
+    blocked = tuple(str(step) for step in waiting if step is not None)
+    if blocked:
         yield Violation(
-            "deadlock", f"these wait for each other: {', '.join(left)}", left
+            "deadlock", f"these wait for each other: {', '.join(blocked)}", blocked
         )
 
 

@@ -43,8 +43,8 @@ MicrobatchSet = tuple[int, ...]
 def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
     """Return the numbers of micro-batches that a replica may run if replicas exchange them."""
     if replicas.counts == "equal":
-        each = num_microbatches // replicas.count
-        return range(each, each + 1)
+        size = num_microbatches // replicas.count
+        return range(size, size + 1)
     return range(1, num_microbatches - replicas.count + 2)
 
 
@@ -89,68 +89,68 @@ class AssignmentEnumeration:
         everyone = range(instance.num_microbatches)
         sizes = set_sizes(instance.replicas, instance.num_microbatches)
         self._known: dict[MicrobatchSet, _Known] = {
-            those: _Known(int(load[list(those)].sum(axis=0).max()))
+            subset: _Known(int(load[list(subset)].sum(axis=0).max()))
             for size in sizes
-            for those in combinations(everyone, size)
+            for subset in combinations(everyone, size)
         }
         self._by_first: dict[int, list[MicrobatchSet]] = {}
-        for those in self._known:
-            self._by_first.setdefault(those[0], []).append(those)
+        for subset in self._known:
+            self._by_first.setdefault(subset[0], []).append(subset)
         self.members, self.bound = self._least()
 
     def _least(self) -> tuple[Members, int]:
-        known, everyone = self._known, frozenset(range(self._instance.num_microbatches))
-
         @cache
-        def best(left: frozenset[int], replicas: int) -> tuple[int, Members]:
+        def best(unassigned: frozenset[int], replicas: int) -> tuple[int, Members]:
             if not replicas:
-                return (NEVER, ()) if left else (0, ())
-            found: tuple[int, Members] = (NEVER, ())
-            for those in self._by_first[min(left)] if left else []:
-                if known[those].bound < found[0] and left.issuperset(those):
-                    value, others = best(left.difference(those), replicas - 1)
-                    found = min(
-                        found, (max(value, known[those].bound), (those, *others))
-                    )
-            return found
+                return (NEVER, ()) if unassigned else (0, ())
+            cheapest: tuple[int, Members] = (NEVER, ())
+            for subset in self._by_first[min(unassigned)] if unassigned else []:
+                bound = self._known[subset].bound
+                if bound < cheapest[0] and unassigned.issuperset(subset):
+                    value, following = best(unassigned.difference(subset), replicas - 1)
+                    cheapest = min(cheapest, (max(value, bound), (subset, *following)))
+            return cheapest
 
-        bound, members = best(everyone, self._count)
-        return members, bound
+        everyone = frozenset(range(self._instance.num_microbatches))
+        value, members = best(everyone, self._count)
+        return members, value
 
     def improve(self, clock: Clock) -> Iterator[tuple[Members, list[IntArray]]]:
         """Raise the bound until it is exact; yield assignments below the upper bound."""
         while self.bound < self.upper and not clock.is_over:
-            sets = [self._known[those] for those in self.members]
-            value = max(known.value for known in sets)
+            sets = [self._known[subset] for subset in self.members]
+            value = max(record.value for record in sets)
             if value < self.upper:
                 self.upper = value
                 yield (
                     self.members,
-                    [known.starts for known in sets if known.starts is not None],
+                    [record.starts for record in sets if record.starts is not None],
                 )
                 continue
-            looked = [those for those in self.members if self._known[those].looks < 2]
+            looked = [
+                subset for subset in self.members if self._known[subset].looks < 2
+            ]
             if not looked:
                 return
-            self._look(max(looked, key=lambda those: self._known[those].bound), clock)
+            self._look(max(looked, key=lambda subset: self._known[subset].bound), clock)
             self.members, self.bound = self._least()
         self.bound = min(self.bound, self.upper)
 
-    def _look(self, those: MicrobatchSet, clock: Clock) -> None:
-        known = self._known[those]
-        known.looks += 1
-        (problem,) = lower_replicas(self._instance, (those,), scale=self._scale)
+    def _look(self, subset: MicrobatchSet, clock: Clock) -> None:
+        record = self._known[subset]
+        record.looks += 1
+        (problem,) = lower_replicas(self._instance, (subset,), scale=self._scale)
         flow = flow_of(problem)
         if flow is None or flow.ops.size < problem.num_ops:
-            known.looks = 2
-        elif known.looks == 1:
-            known.bound = max(known.bound, flow_bounds(flow, clock)[0].value)
+            record.looks = 2
+        elif record.looks == 1:
+            record.bound = max(record.bound, flow_bounds(flow, clock)[0].value)
         else:
-            answer = solve_states(flow, self.upper, lower=known.bound, clock=clock)
+            answer = solve_states(flow, self.upper, lower=record.bound, clock=clock)
             if answer is None:
                 return
-            known.bound = max(known.bound, answer.bound)
+            record.bound = max(record.bound, answer.bound)
             if answer.value is not None and answer.starts is not None:
                 starts = np.zeros_like(problem.duration)
                 starts[flow.ops] = answer.starts
-                known.value, known.starts = answer.value, starts
+                record.value, record.starts = answer.value, starts

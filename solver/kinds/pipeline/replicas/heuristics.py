@@ -41,12 +41,14 @@ def members_of(problem: Problem) -> Members:
 def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProblem]:
     """Return the replicas of a pipeline, each alone."""
     problems = lower_replicas(instance, members)
-    ends = np.cumsum([problem.num_ops for problem in problems]).tolist()
+    stops = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [
         ReplicaProblem(
-            replica_of(instance, those), problem, slice(end - problem.num_ops, end)
+            replica_of(instance, microbatches),
+            problem,
+            slice(stop - problem.num_ops, stop),
         )
-        for those, problem, end in zip(members, problems, ends, strict=True)
+        for microbatches, problem, stop in zip(members, problems, stops, strict=True)
     ]
 
 
@@ -56,14 +58,14 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
     def propose(request: Request) -> Proposal:
         if request.instance.replicas is None:
             return heuristic.propose(request)
-        parts = []
+        schedules = []
         for asked in _requests(request):
             obstacle = heuristic.obstacle(asked.instance)
             if obstacle is not None:
                 raise NotApplicableError(f"{obstacle} in every replica")
-            parts.append(heuristic.propose(asked).schedule)
-        start = np.concatenate([each.start for each in parts])
-        schedule = Schedule(request.problem, start, waits=_waits(parts))
+            schedules.append(heuristic.propose(asked).schedule)
+        start = np.concatenate([schedule.start for schedule in schedules])
+        schedule = Schedule(request.problem, start, waits=_waits(schedules))
         return Proposal(schedule, orders_if_whole(schedule))
 
     return replace(heuristic, propose=propose)
@@ -71,11 +73,11 @@ def with_replicas(heuristic: Heuristic) -> Heuristic:
 
 def _requests(request: Request) -> Iterator[Request]:
     # Each replica has a fair part of the time that is left.
-    parts = parts_of(request.instance, members_of(request.problem))
-    for number, part in enumerate(parts):
-        clock = request.effort.clock.share(1 / (len(parts) - number))
+    replicas = parts_of(request.instance, members_of(request.problem))
+    for number, replica in enumerate(replicas):
+        clock = request.effort.clock.share(1 / (len(replicas) - number))
         effort = Effort(clock, uses_all=request.effort.uses_all)
-        yield Request(part.instance, part.problem, request.group_size, effort)
+        yield Request(replica.instance, replica.problem, request.group_size, effort)
 
 
 def _waits(schedules: list[Schedule]) -> Edges:

@@ -51,7 +51,7 @@ class ReplicasPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of replicas, each of which is a pipeline by itself."""
-        return replicas_task(kind, instance, exact=exact, alone=PipelineTask)
+        return replicas_task(kind, instance, exact=exact, make_task=PipelineTask)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that searches know no exchange of micro-batches."""

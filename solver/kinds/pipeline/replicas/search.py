@@ -79,22 +79,23 @@ class ReplicaSearch:
     def _start(self, members: Sequence[Sequence[int]]) -> None:
         shape = self.shape
         tries = [self._exchange(choice, members, REORDER) for choice in shape.ways]
-        for found in tries:
-            found.arrange(self.work)
-        values = np.array([found.value for found in tries])
+        for exchange in tries:
+            exchange.arrange(self.work)
+        values = np.array([exchange.value for exchange in tries])
         if shape.replicas.is_free:
-            way = np.full(len(members), int(np.argmin(values.max(axis=1))))
+            numbers = np.full(len(members), int(np.argmin(values.max(axis=1))))
         else:
-            way = np.argmin(values, axis=0)
-        self.choices = [shape.ways[number] for number in way.tolist()]
+            numbers = np.argmin(values, axis=0)
+        self.choices = [shape.ways[number] for number in numbers.tolist()]
         placed = [
             tries[number].members[replica]
-            for replica, number in enumerate(way.tolist())
+            for replica, number in enumerate(numbers.tolist())
         ]
         if not shape.replicas.is_free:
             pairs = zip(self.choices, placed, strict=True)
             self.searches = [
-                self._exchange(choice, [those], REORDER) for choice, those in pairs
+                self._exchange(choice, [microbatches], REORDER)
+                for choice, microbatches in pairs
             ]
             return
         kind = EXCHANGE if shape.replicas.counts == "equal" else MOVE
@@ -112,10 +113,10 @@ class ReplicaSearch:
         return bound
 
     def _exchange(
-        self, choice: Choice, members: Sequence[Sequence[int]], way: int
+        self, choice: Choice, members: Sequence[Sequence[int]], kind: int
     ) -> MicrobatchExchange:
         return MicrobatchExchange(
-            self.shape.sample, choice, self.sizes, members, way, self.seed
+            self.shape.sample, choice, self.sizes, members, kind, self.seed
         )
 
     def warm_up(self) -> None:
@@ -152,7 +153,7 @@ class ReplicaSearch:
             self.bound = max(self.bound, answer.bound)
             if answer.starts is not None:
                 order = np.argsort(answer.starts.min(axis=1), kind="stable").tolist()
-                slowest.offer([[members[place] for place in order]])
+                slowest.offer([[members[slot] for slot in order]])
             if slowest.best == best and self.bound < best:
                 return
 
@@ -164,7 +165,9 @@ class ReplicaSearch:
     @property
     def members(self) -> list[list[int]]:
         """Micro-batches of each replica by slot."""
-        return [those for search in self.searches for those in search.members]
+        return [
+            microbatches for search in self.searches for microbatches in search.members
+        ]
 
     @property
     def schedule(self) -> Schedule:

@@ -107,10 +107,10 @@ class ReplicaShape:
                 "expected times: no entry of the pipeline is a cost over lengths",
                 field="lengths",
             )
-        given = _lengths(lengths, self.instance.num_microbatches)
-        other = copy(self)
-        other.take(self.instance.model_copy(update={"lengths": given}))
-        return other
+        checked = _lengths(lengths, self.instance.num_microbatches)
+        shape = copy(self)
+        shape.take(self.instance.model_copy(update={"lengths": checked}))
+        return shape
 
     @property
     def alone(self) -> IntArray:
@@ -121,9 +121,11 @@ class ReplicaShape:
         """Return the numbers of micro-batches that a replica may run."""
         number, count = self.instance.num_microbatches, self.replicas.count
         if not self.replicas.is_free:
-            return sorted({len(those) for those in self.replicas.blocks(number)})
-        most = self.params.spread * -(-number // count)
-        return [size for size in set_sizes(self.replicas, number) if size <= most]
+            return sorted(
+                {len(microbatches) for microbatches in self.replicas.blocks(number)}
+            )
+        limit = self.params.spread * -(-number // count)
+        return [size for size in set_sizes(self.replicas, number) if size <= limit]
 
     def _ways(self) -> tuple[list[ReplicaPattern], list[Choice], ReplicaPatterns]:
         patterns: list[ReplicaPattern] = []
@@ -147,10 +149,10 @@ class ReplicaShape:
                 field="memory.capacity",
             )
         best = sorted(complete, key=lambda name: value[name])
-        chosen = _distinct([tables[name] for name in best], patterns)[
+        distinct = _distinct([tables[name] for name in best], patterns)[
             : self.params.most_ways
         ]
-        choices = [Choice(table, max(counts)) for table in chosen]
+        choices = [Choice(table, max(counts)) for table in distinct]
         return patterns, choices, together(patterns, self.flow)
 
     def _samples(self, count: int) -> Iterator[tuple[str, Schedule]]:
@@ -188,14 +190,14 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
 
 
 def _distinct(tables: list[IntArray], patterns: list[ReplicaPattern]) -> list[IntArray]:
-    found: dict[bytes, IntArray] = {}
+    by_key: dict[bytes, IntArray] = {}
     for table in tables:
         orders = [patterns[number] for number in table[table >= 0].tolist()]
         key = b"".join(
             order.slot.tobytes() + order.position.tobytes() for order in orders
         )
-        found.setdefault(key, table)
-    return list(found.values())
+        by_key.setdefault(key, table)
+    return list(by_key.values())
 
 
 def _template(pattern: ReplicaPattern) -> list[list[tuple[str, int]]]:
@@ -216,8 +218,10 @@ def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
     def change(path: str, entry: Any) -> Any:
         if not isinstance(entry, tuple):
             return entry
-        one = max if path.startswith("memory") else _mean
-        return tuple(one(item) if isinstance(item, tuple) else item for item in entry)
+        summarize = max if path.startswith("memory") else _mean
+        return tuple(
+            summarize(item) if isinstance(item, tuple) else item for item in entry
+        )
 
     plain = instance.in_numbers()
     return plain.with_amounts(
@@ -263,18 +267,18 @@ def schedule_of(
     """
     table = sizes.duration.reshape(-1, sizes.num_positions)
     problems, starts, numbers = [], [], []
-    for choice, those in zip(choices, members, strict=True):
-        which = int(choice.pattern[len(those)])
+    for choice, microbatches in zip(choices, members, strict=True):
+        which = int(choice.pattern[len(microbatches)])
         pattern = shape.patterns[which]
-        slots = np.array([*those, sizes.num_microbatches], dtype=np.int64)
+        slots = np.array([*microbatches, sizes.num_microbatches], dtype=np.int64)
         problem = _problem(shape, pattern, slots, table)
         problems.append(problem)
-        ends = np.zeros(len(pattern.ops), dtype=np.int64)
-        time_pattern(timed_replicas(shape.sample, sizes, choice), which, slots, ends)
+        end = np.zeros(len(pattern.ops), dtype=np.int64)
+        time_pattern(timed_replicas(shape.sample, sizes, choice), which, slots, end)
         start = np.empty(problem.num_ops, dtype=np.int64)
-        start[pattern.ops] = ends - problem.duration[pattern.ops]
+        start[pattern.ops] = end - problem.duration[pattern.ops]
         starts.append(start)
-        owners = np.empty(len(those), dtype=np.int64)
+        owners = np.empty(len(microbatches), dtype=np.int64)
         owners[pattern.microbatches] = slots[:-1]
         numbers.append(owners.tolist())
     joint = join(problems, numbers, shape.instance.num_devices)
@@ -306,10 +310,13 @@ def action_orders(
     `members`: micro-batches of each replica by slot.
     Returns: by replica and device, e.g. ``0F3``: stage, kind, micro-batch.
     """
-    found = []
-    for choice, those in zip(choices, members, strict=True):
-        templates = shape.templates[int(choice.pattern[len(those)])]
-        found.append(
-            [[text + str(those[slot]) for text, slot in row] for row in templates]
+    orders = []
+    for choice, microbatches in zip(choices, members, strict=True):
+        templates = shape.templates[int(choice.pattern[len(microbatches)])]
+        orders.append(
+            [
+                [text + str(microbatches[slot]) for text, slot in row]
+                for row in templates
+            ]
         )
-    return found
+    return orders

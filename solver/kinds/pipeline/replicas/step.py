@@ -74,17 +74,17 @@ class StepAnswer:
         return replace(
             self,
             orders=[orders for orders, _ in pairs],
-            assignment=[those for _, those in pairs],
+            assignment=[microbatches for _, microbatches in pairs],
         )
 
 
 def _by_last_stage(
     orders: list[list[str]], forward: str
 ) -> tuple[list[list[str]], list[int]]:
-    rows = [_ACTION.fullmatch(text) for row in orders for text in row]
-    actions = [(found[1], int(found[2])) for found in rows if found]
+    matches = [_ACTION.fullmatch(text) for row in orders for text in row]
+    actions = [(match[1], int(match[2])) for match in matches if match]
     old = [number for text, number in actions if text == forward]
-    new = {number: place for place, number in enumerate(old)}
+    new = {number: index for index, number in enumerate(old)}
     texts = iter([f"{text}{new[number]}" for text, number in actions])
     return [[next(texts) for _ in row] for row in orders], old
 
@@ -206,24 +206,24 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
             f"expected times by field, such as forward, got {describe(times)}",
             field="times",
         )
-    flow, whole = shape.flow, shape.whole
+    flow, problem = shape.flow, shape.whole
     duration = flow.duration.copy()
     size = shape.instance.num_stages, flow.num_microbatches
     kinds = {TIME_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
-    for name, given in times.items():
+    for name, entry in times.items():
         if name not in kinds:
             raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
-        ticks = _ticks(shape, f"times.{name}", given, size)
-        columns = np.flatnonzero(flow.kind == whole.kinds.index(kinds[name]))
+        ticks = _ticks(shape, f"times.{name}", entry, size)
+        columns = np.flatnonzero(flow.kind == problem.kinds.index(kinds[name]))
         duration[:, columns] = ticks[flow.stage[columns]].T
     return replace(flow, duration=duration)
 
 
 def _ticks(
-    shape: ReplicaShape, field: str, given: Any, size: tuple[int, int]
+    shape: ReplicaShape, field: str, entry: Any, size: tuple[int, int]
 ) -> IntArray:
     try:
-        table = np.asarray(given, dtype=np.float64)
+        table = np.asarray(entry, dtype=np.float64)
     except (ValueError, TypeError):
         table = np.zeros(0)
     if table.shape not in {(), size[:1], size}:
@@ -238,9 +238,9 @@ def _ticks(
         2**40,
     )  # sums stay within int64
     if not ((ticks >= 0) & (ticks <= longest)).all():
-        most = shape.scale.time(longest)
+        limit = shape.scale.time(longest)
         raise InputError(
-            f"expected times from 0 to {most} {shape.scale.unit}", field=field
+            f"expected times from 0 to {limit} {shape.scale.unit}", field=field
         )
     return ticks.astype(np.int64)
 

@@ -83,7 +83,7 @@ Alone = Callable[[Any, PipelineInstance, Any], ScheduleTask]
 
 
 def replicas_task(
-    kind: Any, instance: PipelineInstance, *, exact: bool, alone: Alone
+    kind: Any, instance: PipelineInstance, *, exact: bool, make_task: Alone
 ) -> ScheduleTask:
     """Return the task of solving a pipeline with replicas.
 
@@ -91,14 +91,14 @@ def replicas_task(
     `instance`: a pipeline with replicas.
     `exact`: refuse times without a common tick within the limit instead of rounding
         them up.
-    `alone`: makes the task of one replica.
+    `make_task`: makes the task of one replica.
     Returns: where the assignment is fixed, one that solves replicas apart, the slowest
         first; else one that exchanges micro-batches too.
     """
     problem = kind.lower(instance, exact=exact)
     if instance.replicas is not None and instance.replicas.is_free:
         return FreeTask(kind, instance, problem)
-    return FixedTask(kind, instance, problem, alone)
+    return FixedTask(kind, instance, problem, make_task)
 
 
 SMALL_OPS, PROVING_SHARE = 48, 0.4
@@ -119,8 +119,8 @@ class ReplicasTask(ScheduleTask):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has."""
-        found = super().figures()
-        return found | {"assignment": self.members} if found else found
+        fields = super().figures()
+        return fields | {"assignment": self.members} if fields else fields
 
 
 def orders_are_searched(turn: Turn) -> bool:
@@ -169,34 +169,36 @@ def search_replica_orders(turn: Turn) -> None:
 def solve_each_replica(turn: Turn) -> StopReason | None:
     """Solve replicas apart until the slowest is proved; those without a schedule come first."""
     task, board, clock = turn.task, turn.board, turn.clock
-    parts: list[ReplicaProblem] = task.parts()
+    replicas: list[ReplicaProblem] = task.parts()
     tasks: dict[int, ScheduleTask] = {}
-    starts: list[IntArray | None] = [None] * len(parts)
+    starts: list[IntArray | None] = [None] * len(replicas)
     if task.schedule is not None:
-        starts = [task.schedule.start[part.ops] for part in parts]
+        starts = [task.schedule.start[replica.ops] for replica in replicas]
     while not board.is_closed and not clock.is_over:
         values = [
-            _value(part, start) for part, start in zip(parts, starts, strict=True)
+            _value(replica, start)
+            for replica, start in zip(replicas, starts, strict=True)
         ]
         slowest = int(np.argmax(values))
         if slowest not in tasks:
-            tasks[slowest] = task.task_of(parts[slowest], starts[slowest], turn)
-        alone = tasks[slowest]
+            tasks[slowest] = task.task_of(replicas[slowest], starts[slowest], turn)
+        inner = tasks[slowest]
         open_ones = sum(value > board.bound.value for value in values)
         share = clock.within(max(LEAST_SECONDS, clock.left / max(1, open_ones)))
-        before = alone.board.value
-        stop = in_sequence(replace(turn, task=alone, clock=share), _exact_steps(alone))
-        board.raise_bound(alone.board.bound.value, alone.board.bound.name)
-        if alone.schedule is not None:
-            starts[slowest] = alone.schedule.start
-        known = [start for start in starts if start is not None]
-        if len(known) == len(parts):
+        before = inner.board.value
+        stop = in_sequence(replace(turn, task=inner, clock=share), _exact_steps(inner))
+        board.raise_bound(inner.board.bound.value, inner.board.bound.name)
+        if inner.schedule is not None:
+            starts[slowest] = inner.schedule.start
+        present = [start for start in starts if start is not None]
+        if len(present) == len(replicas):
             board.propose(
-                Schedule(task.problem, np.concatenate(known)), alone.best_by or ORDERED
+                Schedule(task.problem, np.concatenate(present)),
+                inner.best_by or ORDERED,
             )
         if stop is StopReason.INTERRUPTED:
             return stop
-        if alone.board.value == before and not alone.board.is_closed and share.left > 0:
+        if inner.board.value == before and not inner.board.is_closed and share.left > 0:
             return stop if isinstance(stop, StopReason) else None
     return None
 
@@ -237,18 +239,18 @@ class FixedTask(ReplicasTask):
     steps: ClassVar[tuple[Step | Steps, ...]] = FIXED_STEPS
 
     def __init__(
-        self, kind: Any, instance: PipelineInstance, problem: Any, alone: Alone
+        self, kind: Any, instance: PipelineInstance, problem: Any, make_task: Alone
     ) -> None:
         super().__init__(kind, instance, problem)
-        self._alone = alone
+        self._make_task = make_task
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the joint problem, and by the largest bound of any replica's flow."""
         super().find_bounds(clock)
         if self.objective is not Objective.MAKESPAN:
             return
-        for part in self.parts():
-            flow = flow_of(part.problem)
+        for replica in self.parts():
+            flow = flow_of(replica.problem)
             for bound in [] if flow is None else flow_bounds(flow, clock):
                 if bound.value > self.board.bound.value:
                     self.board.raise_bound(bound.value, bound.name)
@@ -258,7 +260,7 @@ class FixedTask(ReplicasTask):
         return parts_of(self.instance, members_of(self.problem))
 
     def task_of(
-        self, part: ReplicaProblem, start: IntArray | None, turn: Turn
+        self, replica: ReplicaProblem, start: IntArray | None, turn: Turn
     ) -> ScheduleTask:
         """Return the task of one replica, begun from its part of the best schedule.
 
@@ -266,11 +268,13 @@ class FixedTask(ReplicasTask):
         `turn`: what the search of all may use.
         Returns: bounds and a quick exact search have run.
         """
-        task = self._alone(self.kind, part.instance, part.problem)
+        task = self._make_task(self.kind, replica.instance, replica.problem)
         task.board.clock, task.board.gap = turn.clock, turn.options.gap
         task.find_bounds(turn.clock.share(0.1))
         if start is not None:
-            task.board.propose(Schedule(part.problem, start), self.best_by or ORDERED)
+            task.board.propose(
+                Schedule(replica.problem, start), self.best_by or ORDERED
+            )
         share = turn.clock.within(max(LEAST_SECONDS, turn.clock.left / 2))
         steps = [step for step in task.steps if isinstance(step, Step)]
         quick = [step for step in steps if step.name in {QUICK.name, STATES}][:2]
@@ -369,9 +373,9 @@ class FreeTask(ReplicasTask):
     def propose_best(self, search: ReplicaSearch) -> None:
         """Propose the best schedule of a search, for the pipeline lowered once more."""
         if search.value < TOO_LONG:
-            found = search.schedule
-            problem = lower_joint(self.instance, members_of(found.problem))
-            self.board.propose(Schedule(problem, found.start), "exchange")
+            schedule = search.schedule
+            problem = lower_joint(self.instance, members_of(schedule.problem))
+            self.board.propose(Schedule(problem, schedule.start), "exchange")
 
     def wrong_choice(self, schedule: Schedule) -> str | None:
         """Return the fault of its assignment."""
@@ -381,15 +385,14 @@ class FreeTask(ReplicasTask):
 
 def _exact_steps(task: ScheduleTask) -> list[Step]:
     """Return the steps of one replica after all heuristics."""
-    place = task.steps.index(SEARCHES)
-    rows = task.steps[place + 1 :]
-    return [row for row in rows if isinstance(row, Step) and not row.runs_anyway]
+    steps = task.steps[task.steps.index(SEARCHES) + 1 :]
+    return [step for step in steps if isinstance(step, Step) and not step.runs_anyway]
 
 
-def _numbered(found: Schedule, problem: Problem) -> Schedule:
+def _numbered(schedule: Schedule, problem: Problem) -> Schedule:
     """Return a schedule of the same ops with the numbers that they have in another problem."""
-    start = np.empty_like(found.start)
-    start[_by_label(problem)] = found.start[_by_label(found.problem)]
+    start = np.empty_like(schedule.start)
+    start[_by_label(problem)] = schedule.start[_by_label(schedule.problem)]
     return Schedule(problem, start)
 
 
@@ -399,8 +402,8 @@ def _by_label(problem: Problem) -> IntArray:
     )
 
 
-def _value(part: ReplicaProblem, start: IntArray | None) -> int:
-    return NEVER if start is None else Schedule(part.problem, start).value
+def _value(replica: ReplicaProblem, start: IntArray | None) -> int:
+    return NEVER if start is None else Schedule(replica.problem, start).value
 
 
 def _by_start(schedule: Schedule) -> Members:
@@ -409,6 +412,6 @@ def _by_start(schedule: Schedule) -> Members:
     first = np.full(int(problem.microbatch.max()) + 2, np.iinfo(np.int64).max)
     np.minimum.at(first, problem.microbatch, schedule.start)
     return tuple(
-        tuple(sorted(those, key=lambda number: (int(first[number]), number)))
-        for those in members_of(problem)
+        tuple(sorted(microbatches, key=lambda number: (int(first[number]), number)))
+        for microbatches in members_of(problem)
     )
