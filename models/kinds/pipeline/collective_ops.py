@@ -79,12 +79,7 @@ def collective_times(instance: PipelineInstance) -> Iterator[Fraction]:
 def ticks_of(
     row: tuple[Decimal, ...], scale: TimeScale, factor: Fraction = Fraction(1)
 ) -> IntArray:
-    """Return the numbers of a row in ticks.
-
-    `row`: one number for all micro-batches, or one for each.
-    `factor`: what each is multiplied by.
-    Returns: int64[1] or int64[m].
-    """
+    """Return the numbers of a row, times a factor, in ticks: for all micro-batches, or for each."""
     ticks = {number: scale.ticks(Fraction(number) * factor) for number in set(row)}
     return np.array([ticks[number] for number in row], dtype=np.int64)
 
@@ -93,7 +88,7 @@ def ticks_of(
 class CollectiveOps:
     """Adds pieces, collectives and comm streams to the problem of a pipeline.
 
-    `devices`: int64[S, m], device of each stage and micro-batch.
+    `devices` has the device of each stage and micro-batch, int64[S, m].
     """
 
     instance: PipelineInstance
@@ -110,12 +105,10 @@ class CollectiveOps:
     def add_pieces(
         self, kind: str, entry: Any, compute: list[int], recomputing: IntArray
     ) -> list[IntArray]:
-        """Add the pieces of all ops of a kind.
+        """Add the pieces of all ops of a kind, of which the entry has the durations.
 
-        `recomputing`: int64[S, m], ticks by which the first piece of each op is longer.
-        `entry`: durations of the whole ops.
-        `compute`: compute stream of each device.
-        Returns: list of int64[k, m], the k pieces of each stage.
+        They run on the compute stream of each device. The first piece of each op is longer by ticks
+        for recomputing, int64[S, m]. Return the k pieces of each stage, int64[k, m].
         """
         pieces = []
         for stage, devices in enumerate(self.devices):
@@ -149,10 +142,7 @@ class CollectiveOps:
         )
 
     def with_collectives(self, kind: str, pieces: list[IntArray]) -> OpGrid:
-        """Add the collectives after the pieces of all ops of a kind.
-
-        `pieces`: list of int64[k, m].
-        """
+        """Add the collectives after the pieces of all ops of a kind, int64[k, m] of each stage."""
         # Megatron-LM's tensor parallelism (Shoeybi et al. 2019): an all-reduce of activations in
         # forwards and of input gradients in backwards. GShard's expert parallelism (Lepikhin et
         # al. 2020): all-to-alls before and after the experts.

@@ -51,8 +51,7 @@ class ModelParallel(StrictModel):
     def check(self, field: str, num_stages: int) -> None:
         """Refuse lists that do not fit the stages, or each other.
 
-        `field`: path of this object, in errors.
-        Raises `InputError`.
+        An `InputError` names an entry below `field`, the path of this object.
         """
         for name, entry in self:
             if name in {"segments", "allreduce"} or _has_rows(entry):

@@ -14,9 +14,8 @@ from math import isqrt, lcm
 def squares(row: Sequence[int], tokens: int) -> int:
     """Return the sum of squares of the sequences that the first tokens of a micro-batch hold.
 
-    Packed sequences do not attend to each other: each is squared alone.
-
-    `row`: tokens of each sequence.
+    Packed sequences, whose tokens are in the row, do not attend to each other: each is squared
+    alone.
     """
     total = 0
     for length in row:
@@ -83,9 +82,8 @@ def balanced_bounds(cost: CausalCost, count: int) -> list[int]:
     """Return the tokens before each slice, and all: no other cut has a cheaper costliest slice.
 
     Of all such cuts the first bound is nearest to its equal share of the whole cost, then the
-    second one, and so on; halfway the later token counts as nearer.
-
-    `count`: slices; no more than there are tokens.
+    second one, and so on; halfway the later token counts as nearer. There are no more slices than
+    tokens.
     """
     total, tokens = cost.starting_costs[-1], cost.starts[-1]
     largest = _least_largest(cost, count)

@@ -51,11 +51,10 @@ class LengthCost(StrictModel):
 
     @classmethod
     def read(cls, data: dict[str, Any], path: tuple[int, ...]) -> LengthCost:
-        """Read a cost that lies somewhere inside an entry.
+        """Read a cost that lies somewhere inside an entry, at a path of indices from its field.
 
-        `path`: indices from the field to the object, for errors.
-        Raises `PydanticCustomError`: located at a field that is unknown or no number >=
-            0, or at a cost that is always 0.
+        A `PydanticCustomError` is located at a field that is unknown or no number >= 0, or at a
+        cost that is always 0.
         """
         numbers: dict[str, Decimal] = {}
         for name, value in data.items():
@@ -76,7 +75,7 @@ class LengthCost(StrictModel):
     def of(self, tokens: int, squares: int) -> Decimal:
         """Return the exact amount of one micro-batch, in the unit of the entry.
 
-        `tokens`, `squares`: sums of the lengths of its sequences, and of their squares.
+        The arguments are the sums of the lengths of its sequences, and of their squares.
         """
         with localcontext(EXACT):
             return self.per_token * tokens + self.per_square * squares + self.constant
@@ -149,14 +148,11 @@ def has_costs(entry: Any) -> bool:
 
 
 def worked_out(field: str, entry: Any, count: int, sums: LengthSums | None) -> Any:
-    """Return an entry with numbers per micro-batch in place of costs.
+    """Return an entry with numbers per micro-batch in place of costs over lengths.
 
-    `field`: path of the entry in errors.
-    `count`: number of stages or boundaries.
-    Returns: the entry itself without costs; else one item per stage or boundary, costs
-        as m numbers.
-    Raises `InputError`: there is a cost and no lengths, or a number is beyond
-        `MAX_NUMBER`.
+    An entry without costs is returned itself; others as one item per stage or boundary, of which
+    there are `count`. An `InputError` names the field where there is a cost and no lengths, or a
+    number is beyond `MAX_NUMBER`.
     """
     if isinstance(entry, LengthCost):
         return (_worked_out(field, entry, sums),) * count
@@ -304,8 +300,8 @@ class HasBackward(StrictModel):
 def entry_at(entry: Any, *indices: int) -> Fraction:
     """Return the exact number that a scalar or nested entry has at some indices.
 
-    `entry`: a number stands for every index.
-    `indices`: stage, device, or stage and micro-batch: the outermost index first.
+    A number stands for every index. The outermost index comes first: of a stage, of a device, or of
+    a stage, then a micro-batch.
     """
     for index in indices:
         entry = entry[index] if isinstance(entry, tuple) else entry
@@ -315,18 +311,14 @@ def entry_at(entry: Any, *indices: int) -> Fraction:
 def row_of(entry: Any, index: int) -> tuple[Decimal, ...]:
     """Return the numbers of one stage or boundary: one for all micro-batches, or one for each.
 
-    `entry`: an entry without costs, per stage or boundary and per micro-batch.
+    The entry is one without costs, per stage or boundary and per micro-batch.
     """
     value = entry[index] if isinstance(entry, tuple) else entry
     return value if isinstance(value, tuple) else (value,)
 
 
 def check_length(field: str, entry: Any, expected: int, item: str) -> None:
-    """Refuse a list of the wrong length.
-
-    `field`, `item`: path of the entry, and name of one item, in errors.
-    Raises `InputError`.
-    """
+    """Refuse a list of the wrong length; an `InputError` names its field, and what one item is."""
     if isinstance(entry, tuple) and len(entry) != expected:
         raise InputError(
             f"expected a number or {expected} entries (one per {item}), got {len(entry)}",
@@ -350,20 +342,15 @@ def decimals(entry: Any) -> Iterator[Decimal]:
 
 
 def stages_per_device(count: int | None, placement: Any) -> int:
-    """Return the stages of each device, at least 1.
-
-    `placement`: a name decides where nothing is given.
-    """
+    """Return the stages of each device; the placement's name decides where no count is given."""
     return count or (2 if placement in ("vshape", "interleaved", "wave") else 1)
 
 
 def in_amounts(data: Any) -> Any:
     """Return the data of a pipeline with capacities such as ``1.25p`` as amounts.
 
-    Data without any, and what is wrong with other fields, is left as it is.
-
-    Raises `InputError`: the multiple is no number, or stages have activations of their
-        own.
+    Data without any, and what is wrong with other fields, is left as it is. An `InputError` says
+    that the multiple is no number, or that stages have activations of their own.
     """
     memory = data.get("memory") if isinstance(data, dict) else None
     capacity = memory.get("capacity") if isinstance(memory, dict) else None

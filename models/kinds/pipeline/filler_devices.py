@@ -36,10 +36,7 @@ class FillerDevices(OpenProblem):
 
 
 def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
-    """Return the devices on which the fillers of a pipeline may run.
-
-    `base`: what it is lowered to.
-    """
+    """Return the devices on which the fillers of a pipeline, lowered to `base`, may run."""
     resource_of = {key: number for number, key in enumerate(base.resources)}
     options = []
     for filler, _, ops in filler_ops(instance, base):
@@ -52,11 +49,9 @@ def device_choices(instance: PipelineInstance, base: Problem) -> FillerDevices:
 
 
 def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
-    """Return the choice of some devices.
+    """Return the choice of some devices: the other one of each filler that is not on its first one.
 
-    `moved`: the other device of each filler that is not on its first one.
-    Returns: int64[c].
-    Raises `InputError`: names the field ``devices`` and what no filler allows.
+    An `InputError` names the field ``devices`` and what no filler allows.
     """
     pairs = moved.items() if isinstance(moved, dict) else [(describe(moved), "")]
     numbers = {
@@ -77,10 +72,7 @@ def choice_of_devices(problem: FillerDevices, moved: Any) -> IntArray:
 def devices_of_schedule(
     instance: PipelineInstance, schedule: Schedule
 ) -> dict[str, int]:
-    """Return the other device of each filler that is not on its first one.
-
-    Returns: by names of ops.
-    """
+    """Return the other device of each filler that is not on its first one, by the op's name."""
     problem = schedule.problem
     return {
         problem.op_name(int(ops[0])): int(problem.device[ops[0]])

@@ -98,20 +98,14 @@ class Filler(StrictModel):
     memory: FillerMemory = FillerMemory()
 
     def stream_on(self, device: int, instance: PipelineInstance) -> DeviceName:
-        """Return the resource that it takes on a device of a pipeline.
-
-        `instance`: the pipeline beside whose ops it runs.
-        """
+        """Return the resource that it takes on a device of a pipeline beside whose ops it runs."""
         collectives = instance.collectives or Collectives()
         roles = {"compute": "device", "comm": collectives.comm_stream(DATA_PARALLEL)}
         return DeviceName(roles.get(self.stream, self.stream), (device,))
 
 
 def check_fillers(instance: PipelineInstance) -> None:
-    """Refuse fillers of one name, or on what is not there.
-
-    Raises `InputError`: names the filler and its field.
-    """
+    """Refuse fillers of one name, or on what is not there; an `InputError` says which field."""
     names = set()
     for index, filler in enumerate(instance.fillers):
         field = f"fillers[{index}]"

@@ -40,13 +40,11 @@ def filler_ops(
 
 
 def with_fillers(instance: PipelineInstance, step: Problem) -> Problem:
-    """Return the problem of all steps of a pipeline and of its fillers.
+    """Return the problem of all steps of a pipeline and of its fillers, given a plain step.
 
-    `step`: its first step without fillers.
-    Returns: the step itself where it is the only one and there are no fillers.
-        Otherwise its ops, step by step, and one of kind `FILLER_KIND` for each piece of
-        a filler.
-    Raises `InputError`: a filler names an op that there is not, or waits for itself.
+    It is that step where there is no other and no filler. Otherwise it has the ops of all steps,
+    step by step, and one of kind `FILLER_KIND` for each piece of a filler. An `InputError` says
+    that a filler names an op that there is not, or waits for itself.
     """
     return step if instance.is_one_plain_step else _Filling(instance, step).problem
 

@@ -46,12 +46,10 @@ def fused_problem(
 ) -> OpenProblem:
     """Return every op by itself, and an option for each block of two micro-batches.
 
-    `instance`: a pipeline with `overlap`, its layers shared out.
-    `base`: its problem without blocks, where more is chosen than the file says.
-    Returns: its options are in the order of the stages and micro-batches of their
-        forwards, then of their backwards.
-    Raises `InputError`: as `lower_pipeline`, or there are more than `MAX_BLOCKS`
-        blocks.
+    The pipeline has `overlap`, and its layers are shared out. Its problem without blocks is given
+    where more is chosen than the file says. Options are in the order of the stages and
+    micro-batches of their forwards, then of their backwards. An `InputError` is as of
+    `lower_pipeline`, or says that there are more than `MAX_BLOCKS` blocks.
     """
     if base is None:
         base = lower_pipeline(instance, exact=exact)
@@ -156,12 +154,10 @@ def _blocks(
 
 
 def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
-    """Return the choice of some blocks.
+    """Return the choice of some blocks, each given by the names of its ops, in any order.
 
-    `pairs`: names of the ops of each block, in any order.
-    Returns: int64[c].
-    Raises `InputError`: names the entry of the field ``fused`` that is no block, or has
-        an op of another one.
+    An `InputError` names the entry of the field ``fused`` that is no block, or has an op of another
+    one.
     """
     if not isinstance(pairs, list | tuple):
         raise InputError(

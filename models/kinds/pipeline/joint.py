@@ -53,9 +53,8 @@ def _durations(instance: PipelineInstance, microbatch: int) -> Iterator[Fraction
 def read_assignment(data: Any, instance: PipelineInstance) -> Members:
     """Return the assignment that a document claims, or the first one where it claims none.
 
-    `data`: a result, an entry or a schedule.
-    Returns: micro-batches of each replica; `assignment_violations` tells what is wrong
-        with a claim.
+    It has the micro-batches of each replica; `assignment_violations` tells what is wrong with a
+    claim.
     """
     claim = data.get("assignment") if isinstance(data, dict) else None
     is_free = _replicas_of(instance).is_free
@@ -65,10 +64,9 @@ def read_assignment(data: Any, instance: PipelineInstance) -> Members:
 
 
 def assignment_violations(data: Any, instance: PipelineInstance) -> list[Violation]:
-    """Check the assignment that a document claims.
+    """Check the assignment that a document claims, if it does.
 
-    `data`: a result, an entry or a schedule; one without an assignment claims none.
-    Returns: at most one, of the rule ``assignment``.
+    There is at most one violation, of the rule ``assignment``.
     """
     claim = data.get("assignment") if isinstance(data, dict) else None
     if claim is None:
@@ -96,10 +94,7 @@ def _fault_of_claim(claim: Any, instance: PipelineInstance) -> str | None:
 
 
 def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineInstance:
-    """Return the pipeline of one replica alone, its micro-batches numbered from 0.
-
-    `members`: micro-batches of the replica, in the order in which it numbers them.
-    """
+    """Return the pipeline of one replica alone, which numbers its members from 0 in their order."""
     lengths = instance.lengths
     units = units_of(np.array(members, dtype=np.int64), instance.num_slices).tolist()
 
@@ -130,11 +125,9 @@ def lower_replicas(
 ) -> list[Problem]:
     """Lower each replica of a pipeline to a problem of its own, all with the same tick.
 
-    `scale`: tick of all problems, up to whose multiples times are rounded; one of which
-        all times are multiples by default.
-    Returns: one for each replica, its micro-batches numbered from 0 in the order of its
-        members.
-    Raises `InputError`: as for `lower_pipeline`.
+    Its micro-batches are numbered from 0 in the order of its members. Times are rounded up to
+    multiples of the tick of a scale; by default of one that divides all times. An `InputError` is
+    as of `lower_pipeline`.
     """
     refuse_huge(instance)
     instance = instance.in_numbers()
@@ -150,8 +143,7 @@ def lower_joint(
 ) -> Problem:
     """Lower a pipeline with replicas to one problem.
 
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
+    Times without a common tick within the limit are refused if exact, else rounded up.
     """
     problems = lower_replicas(instance, members, exact=exact)
     return join(problems, members, instance.num_devices)
@@ -160,11 +152,10 @@ def lower_joint(
 def join(
     problems: Sequence[Problem], members: Sequence[Sequence[int]], devices: int
 ) -> Problem:
-    """Put the problems of replicas together.
+    """Join the problems of replicas, each with so many devices, to one.
 
-    `problems`: one for each replica, with the same kinds and the same tick.
-    `members`: number, in the joint problem, of each micro-batch of each replica.
-    `devices`: devices of one replica.
+    They have the same kinds and the same tick. `members` has the number, in the joint problem, of
+    each micro-batch of each replica.
     """
     slices = problems[0].slices
     tables = [

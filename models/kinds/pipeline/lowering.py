@@ -91,16 +91,15 @@ def lower_pipeline(
     see `ppsolve.models.kinds.pipeline.collective_ops`; it acquires its activation at the start of
     its first piece and releases at the end of its last piece.
 
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    `extra_times`: further times, in the unit of the instance, that must become whole
-        ticks too.
-    `scale`: tick up to whose multiples times are rounded, instead of that of all times.
-    `choice`: int64[S, m], optional, number of the mode of each stage and micro-batch,
-        or `RELAXED` where it is open; by default what the instance gives.
-    Raises `InputError`: the times have no common tick within the limit and `exact` is
-        true, or there are more than `MAX_LOWERED` ops, or the pipeline has replicas, or
-        modes are open and no choice is given.
+    Times, and `extra_times` in the unit of the instance, become whole ticks. They are rounded up to
+    the tick of `scale`, if there is one. Otherwise those without a common tick within the limit are
+    refused if `exact`, else rounded up.
+
+    `choice` has the number of the mode of each stage and micro-batch, int64[S, m], or `RELAXED`
+    where it is open; by default what the instance gives.
+
+    An `InputError` says that times are refused, that there are more than `MAX_LOWERED` ops, that
+    the pipeline has replicas, or that modes are open and no choice is given.
     """
     if instance.replicas is not None:
         raise InputError("expected a pipeline without replicas", field="replicas")
@@ -129,11 +128,9 @@ def lower_split(
     exact: bool = False,
     scale: TimeScale | None = None,
 ) -> Problem:
-    """Lower a split of the layers of a pipeline.
+    """Lower a split of a pipeline's layers: those of each type and stage, int64[types, S].
 
-    `instance`: a pipeline with layers.
-    `counts`: int64[types, S], layers of each type and stage.
-    Returns: its `choice` is the split; all splits have one tick.
+    The split is the `choice` of the problem; all splits have one tick.
     """
     assert instance.layers is not None
     problem = lower_pipeline(

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 def check_modes(instance: PipelineInstance, memory: Memory) -> None:
-    """Refuse modes that contradict each other or the pipeline.
+    """Refuse modes that contradict each other or the pipeline, whose amounts are numbers.
 
-    `instance`: the pipeline, its amounts in numbers.
-    Raises `InputError`: names the field and what would be right.
+    An `InputError` names the field and what would be right.
     """
     modes = MemoryModes(instance, memory.recompute, memory.offload)
     if memory.recompute is not None and memory.offload is not None:

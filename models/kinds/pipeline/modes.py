@@ -35,10 +35,7 @@ RELAXED = -1
 
 
 def group_sizes(ranks: int, microbatches: int) -> list[int]:
-    """Return the sizes of groups that Megatron-LM runs: from p to m, the last one not below p.
-
-    `ranks`, `microbatches`: numbers p and m.
-    """
+    """Return the sizes of groups that Megatron-LM runs: from p to m, the last one not below p."""
     sizes = range(ranks, microbatches + 1)
     return [size for size in sizes if not 0 < microbatches % size < ranks]
 
@@ -204,10 +201,8 @@ class MemoryModes:
         """Return the place of each micro-batch in its window, int64[S, m].
 
         Megatron-LM counts the forwards of a device, over all of its stages, modulo its warm-up
-        forwards + 1.
-
-        `group_size`: micro-batches that run through a chunk before the next one; as
-            many as devices by default. It counts where devices have several stages.
+        forwards + 1. Where devices have several stages, groups of as many micro-batches as devices
+        run through a chunk before the next ones, or of another size.
         """
         stages, microbatches = self.shape
         devices = self.instance.num_devices
@@ -228,11 +223,9 @@ class MemoryModes:
     def in_window(
         self, mode: int, kept: int, group_size: int | None = None
     ) -> IntArray:
-        """Return the choice that keeps the first micro-batches of each window.
+        """Return the choice that keeps so many first micro-batches of each window, int64[S, m].
 
-        `mode`: number of the mode of the others.
-        `kept`: micro-batches that are kept.
-        Returns: int64[S, m].
+        All others have the mode of the number.
         """
         return np.where(self.windows_of(group_size) >= kept, mode, 0)
 
@@ -281,11 +274,9 @@ class MemoryModes:
         return tuple(row[0] if len(set(row)) == 1 else row for row in rows)
 
     def held(self, stage: int, number: int) -> Any:
-        """Return the amount that a mode leaves in memory after a forward.
+        """Return the amount that a mode leaves in memory after a forward of a stage.
 
-        `stage`, `number`: the stage, and the number of the mode.
-        Returns: object[1] or object[m], fractions: one for all micro-batches, or one
-            for each.
+        There is one fraction for all micro-batches, or one for each.
         """
         memory = self.instance.memory
         assert memory is not None
@@ -297,11 +288,7 @@ class MemoryModes:
         return stored
 
     def rest(self, stage: int, number: int) -> Any:
-        """Return the amount that leaves memory in a mode.
-
-        `stage`, `number`: the stage, and the number of the mode.
-        Returns: object[1] or object[m], fractions, as of `held`.
-        """
+        """Return the amount that leaves memory of a stage in a mode: fractions as of `held`."""
         return self.held(stage, 0) - self.held(stage, number)
 
     def channels(self, device: int) -> tuple[DeviceName, DeviceName]:
@@ -336,12 +323,10 @@ def has_open_modes(instance: PipelineInstance) -> bool:
 
 
 def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:
-    """Return the choice of modes that a document claims.
+    """Return the choice of modes that a document claims, and in words what is wrong with the claim.
 
-    `document`: a result or a schedule; ``modes`` has a name for each stage, or a list
-        with one for each micro-batch.
-    Returns: int64[S, m], the choice; everything kept where the claim is none; what is
-        wrong with the claim, in words.
+    Its field ``modes`` has a name for each stage, or a list with one for each micro-batch. The
+    choice is int64[S, m]; everything is kept where the claim is none.
     """
     stages, microbatches = modes.shape
     kept = np.zeros(modes.shape, dtype=np.int64) if modes.given is None else modes.given
@@ -388,11 +373,6 @@ def decision_in_words(decide: str | tuple[str, ...]) -> str:
 
 
 def modes_violations(modes: MemoryModes, document: Any) -> list[Violation]:
-    """Check the modes that a document claims.
-
-    `modes`: what may be chosen.
-    `document`: a result or a schedule.
-    Returns: at most one, of the rule ``modes``.
-    """
+    """Check the modes that a document claims: at most one violation, of the rule ``modes``."""
     _, wrong = choice_of(modes, document)
     return [] if wrong is None else [Violation("modes", wrong, ())]

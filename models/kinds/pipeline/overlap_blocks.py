@@ -111,11 +111,10 @@ class FusedBlocks(StrictModel):
     def entries_of(
         self, forward: int, backward: int, sequential: Fraction, again: Fraction
     ) -> tuple[Fraction, Fraction] | None:
-        """Return the time of a block and what it holds, None where there is none.
+        """Return the time of a block of two stages and what it holds, None where there is none.
 
-        `forward`, `backward`: stages of its ops.
-        `sequential`: time of its ops one after the other, in the unit of the instance.
-        `again`: time for which the backward recomputes before, hidden by a ratio only.
+        Times are in the unit of the instance: of its ops one after the other, and for which the
+        backward recomputes before, which only a ratio hides.
         """
         time = _entry(self.time, forward, backward)
         if self.ratio is not None:
@@ -132,10 +131,7 @@ class FusedBlocks(StrictModel):
         return ("F", "I", "W") if self.with_weight else ("F", "I")
 
     def check(self, instance: PipelineInstance) -> None:
-        """Refuse another objective, and matrices that do not fit.
-
-        Raises `InputError`.
-        """
+        """Refuse another objective, and matrices that do not fit, by an `InputError`."""
         if instance.objective is not Objective.MAKESPAN:
             raise InputError('expected "makespan" beside "overlap"', field="objective")
         if instance.layers is not None and self.ratio is None:
@@ -196,11 +192,10 @@ def _entry(entry: Any, forward: int, backward: int) -> Fraction | None:
 
 
 def timed_by(instance: PipelineInstance, document: Any) -> PipelineInstance:
-    """Return the pipeline whose blocks take as long as the programs of a result.
+    """Return the pipeline whose blocks take as long as the programs of its result.
 
-    `document`: a result of the pipeline.
-    Returns: the same where no block is a program, or the document has none.
-    Raises `InputError`: a program is missing, or has no value.
+    It is the same where no block is a program, or the document has none. An `InputError` says that
+    a program is missing, or has no value.
     """
     blocks = instance.overlap
     results = document.get(PROGRAMS) if isinstance(document, dict) else None
@@ -230,7 +225,7 @@ def times_alone(
 ) -> list[Fraction]:
     """Return the times of the forward and of the backward part of a block, each by itself.
 
-    `instance`: a pipeline in numbers, with fused blocks.
+    The pipeline is in numbers, with fused blocks.
     """
     assert instance.overlap is not None
     kinds = instance.overlap.kinds(is_split=instance.times.is_split)
@@ -244,20 +239,18 @@ def block_times(
 ) -> Iterator[Fraction]:
     """Yield times of which those of all fused blocks of a pipeline in numbers are sums.
 
-    `again`: further times of ops, of which a block has a share.
+    A block has a share of the further times of ops in `again`.
     """
     blocks, rows = instance.overlap, range(instance.num_microbatches)
-    if blocks is not None and blocks.ratio is not None:
+    if blocks is None:
+        return
+    if blocks.ratio is not None:
         yield from (Fraction(blocks.ratio) * time for time in again)
-    for pair in () if blocks is None else stage_pairs(instance):
+    for pair in stage_pairs(instance):
         op_times = [
             {times_alone(instance, s, i)[index] for i in rows}
             for index, s in enumerate(pair)
         ]
         for forward, backward in product(*op_times):
-            entries = (
-                None
-                if blocks is None
-                else blocks.entries_of(*pair, forward + backward, Fraction(0))
-            )
+            entries = blocks.entries_of(*pair, forward + backward, Fraction(0))
             yield from () if entries is None else entries[:1]

@@ -32,11 +32,9 @@ def exact(row: tuple[Decimal, ...]) -> Any:
 
 
 def stored_of(memory: Memory, stage: int) -> Any:
-    """Return the activation of a stage.
+    """Return the activation of a stage as fractions: one for all micro-batches, or one for each.
 
-    `memory`: memory of a pipeline, in numbers.
-    Returns: object[1] or object[m], fractions: one for all micro-batches, or one for
-        each.
+    The memory is that of a pipeline in numbers.
     """
     return exact(row_of(memory.activation, stage))
 
@@ -44,8 +42,7 @@ def stored_of(memory: Memory, stage: int) -> Any:
 def left_of(memory: Memory, stage: int) -> Any:
     """Return the amounts that weight-gradient backwards of a stage give back.
 
-    `memory`: memory of a pipeline with split backwards, in numbers.
-    Returns: object[1] or object[m].
+    The memory is that of a pipeline in numbers, whose backwards are split.
     """
     if memory.left_to_weight is not None:
         return exact(row_of(memory.left_to_weight, stage))
@@ -57,12 +54,7 @@ def left_of(memory: Memory, stage: int) -> Any:
 def pools_of(
     instance: PipelineInstance, memory: Memory, uses: UsesOfMemory, devices: IntArray
 ) -> list[Pool]:
-    """Return the memory pool of each device.
-
-    `instance`, `memory`: the pipeline and its memory.
-    `uses`: what ops take at their start and give back at their end.
-    `devices`: int64[S, m], device of each stage and micro-batch.
-    """
+    """Return the memory pool of each device, given the device of each stage and micro-batch."""
     static = [Fraction(0)] * instance.num_devices
     # Where both pipes cross, they share the weights of the stage.
     pipes = instance.stage_devices_of_pipes()

@@ -105,8 +105,7 @@ def check_slices(instance: PipelineInstance) -> None:
 def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
     """Refuse numbers of a stage that are not one for each micro-batch, or each slice.
 
-    `field`: path of the item, in errors.
-    Raises `InputError`.
+    An `InputError` names the field.
     """
     sliced = instance.slices is not None
     if not (sliced and isinstance(item, tuple) and len(item) == instance.num_slices):
@@ -117,10 +116,7 @@ def check_row(field: str, item: Any, instance: PipelineInstance) -> None:
 
 
 def per_unit(entry: Any, instance: PipelineInstance) -> Any:
-    """Return an entry whose rows have a number for each slice of each micro-batch.
-
-    `entry`: an entry without costs.
-    """
+    """Return an entry without costs whose rows have a number for each slice of each micro-batch."""
     count, units = instance.num_slices, instance.num_units
     if not isinstance(entry, tuple) or count == units:
         return entry
@@ -162,11 +158,7 @@ def add_slice_order(
     forward: OpGrid,
     returning: OpGrid,
 ) -> None:
-    """Let slices wait for each other on each stage.
-
-    `forward`, `returning`: forwards, and the ops that carry gradients to the stage
-        before.
-    """
+    """Let slices wait for each other on each stage: forwards, and the ops that return gradients."""
     units = np.arange(instance.num_units).reshape(-1, instance.num_slices)
     early, late = units[:, :-1].ravel(), units[:, 1:].ravel()
     builder.add_precedences(forward.last[:, early], forward.first[:, late])
@@ -178,11 +170,7 @@ def add_slice_order(
 
 
 def units_of(microbatches: IntArray, slices: int) -> IntArray:
-    """Return the slices of micro-batches, counted over all.
-
-    `microbatches`: int64[n].
-    Returns: int64[n * slices].
-    """
+    """Return the slices of n micro-batches, int64[n * slices], counted over all."""
     return (microbatches[:, None] * slices + np.arange(slices)).ravel()
 
 
@@ -191,11 +179,8 @@ def with_key_values(
 ) -> tuple[list[Any], list[Any]]:
     """Return the amounts acquired with keys and values, and those that the last backwards release.
 
-    `instance`: a pipeline with slices.
-    `entry`: its `key_value`, in numbers.
-    `acquired`: list of object[1] or object[units], what forwards of each stage acquire
-        without.
-    Returns: for each stage, fractions of each slice.
+    The entry is the `key_value` of a pipeline with slices, in numbers. Without it, forwards of each
+    stage acquire one amount, or one for each slice; with it, there is one for each.
     """
     none = np.zeros(instance.num_units, dtype=object)
     added = [none + exact(row_of(entry, stage)) for stage in range(instance.num_stages)]

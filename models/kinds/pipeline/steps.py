@@ -60,9 +60,7 @@ class JobBlock:
 class PipelineSteps:
     """N steps of a lowered pipeline and jobs beside them: make it, add to it, build it.
 
-    `step`: one step, n ops.
-    `count`: number of steps N.
-    `name`: name of the problem; by default that of the step.
+    The name of the problem is that of the step by default.
     """
 
     def __init__(self, step: Problem, count: int, name: str | None = None) -> None:
@@ -139,9 +137,8 @@ class PipelineSteps:
     def end_steps(self, site: Place, last: IntArray | None = None) -> IntArray:
         """Let a stage begin each step on a device once it has ended the step before there.
 
-        `last`: int64[N, ...], optional, ops that end a step; by default its optimizer,
-            or else what completes its gradient.
-        Returns: int64[N - 1], ops of length zero between two steps.
+        The ops that end a step, int64[N, ...], are its optimizer by default, or else what completes
+        its gradient. Return the ops of length zero between two steps, int64[N - 1].
         """
         if last is None:
             last = self.optimizers(site)

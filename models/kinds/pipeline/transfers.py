@@ -31,7 +31,7 @@ def transfer_times(
 ) -> Iterator[Fraction]:
     """Yield the time of each transfer without its latency; none where transfers are delays.
 
-    Yields: one for each boundary and size, in the unit of the instance.
+    There is one for each boundary and size, in the unit of the instance.
     """
     for boundary, source, target in over if instance.p2p.mode != "delay" else ():
         bandwidth = entry_at(instance.p2p.bandwidth, source, target)
