@@ -65,8 +65,8 @@ class Order:
     def by_index(cls, stage: int | Sequence[int] | IntArray, kinds: str) -> Order:
         """Return an order that runs the micro-batches of each stage and kind by their index.
 
-        `stage`: stage of all actions, or of each.
-        `kinds`: letters of `COMPUTE_KINDS`, one for each of the a actions.
+        There is one stage of all actions, or one of each. Kinds are letters of `COMPUTE_KINDS`, one
+        for each action.
         """
         kind = _places(kinds)
         stages = np.zeros(len(kind), dtype=np.int64) + stage
@@ -116,15 +116,14 @@ def action_strings(orders: Sequence[Order]) -> Deferred[list[str]]:
 def schedule_actions(
     problem: Problem, orders: Sequence[Order], *edges: Edges
 ) -> Schedule:
-    """Time the orders of all devices.
+    """Time the orders of all devices: each op starts as early as its order allows.
 
-    A full backward on a problem whose backward is split is I, then W; the previous stage's
-    backward (or the transfer to it) then waits for that W. Ops of a compute stream that belong
-    to no micro-batch (optimizer steps) run after the order of their device.
+    A full backward on a problem whose backward is split is I, then W; the previous stage's backward
+    (or the transfer to it) then waits for that W. Ops of a compute stream that belong to no
+    micro-batch (optimizer steps) run after the order of their device.
 
-    `edges`: precedences beside those of the problem, e.g. orders of transfers.
-    Returns: starts in ticks, each op as early as its order allows.
-    Raises `InputError, DeadlockError`: as from `resolved` and `Chains.timed`.
+    There may be precedences beside those of the problem, e.g. orders of transfers. Errors are those
+    of `resolved` and `Chains.timed`.
     """
     return resolved(problem, orders).timed(problem, *edges)
 
@@ -144,8 +143,8 @@ class Chains:
     def timed(self, problem: Problem, *edges: Edges) -> Schedule:
         """Return the schedule that starts each op as early as its order allows.
 
-        `problem`: a pipeline of the shape for which the orders were resolved.
-        Raises `DeadlockError`: the orders wait for each other.
+        The problem is one of the shape for which the orders were resolved. A `DeadlockError` says
+        that the orders wait for each other.
         """
         fused = gradient_after_weight(problem, self.inputs, self.weights)
         tails = _after_order(problem, self.ops)
@@ -156,7 +155,7 @@ class Chains:
         return time_orders(problem, self.ops, (extra[0], extra[1], extra[2]))
 
     def overfills(self, problem: Problem) -> bool:
-        """Return true if these orders make some pool overflow, however long ops take.
+        """Whether these orders make some pool overflow, however long ops take.
 
         Where an op starts, all those before it on its device have ended. That decides the use of a
         pool whose ops are all in one order and take time; other pools are left out.
@@ -190,8 +189,8 @@ def _overfills(problem: Problem, pool: Pool, position: IntArray) -> bool:
 def resolved(problem: Problem, orders: Sequence[Order]) -> Chains:
     """Return the ops of the orders of all devices.
 
-    Raises `InputError`: an order names an op that the problem or the device does not
-        have, names one twice, or misses one.
+    An `InputError` says that an order names an op that the problem or the device does not have,
+    names one twice, or misses one.
     """
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
     chains, inputs, weights = [], [_none()], [_none()]
@@ -232,9 +231,8 @@ def _refusal(
 def in_halves(problem: Problem, order: Order) -> tuple[Order, IntArray]:
     """Return an order whose full backwards are I, then W, where the problem splits them.
 
-    `order`: actions of a device.
-    Returns: all actions one by one, without overlaps; inputs : int64[...], place of the
-        I of each full backward; the W is the action behind it.
+    All actions come one by one, without overlaps. The second array has the place of the I of each
+    full backward; the W is the action behind it.
     """
     is_full = order.kind == FULL
     if BACKWARD_INPUT not in problem.kinds or not is_full.any():
@@ -271,11 +269,8 @@ def gradient_after_weight(
     """Return the precedences that make split backwards behave as fused ones.
 
     Every op that waits for an input-gradient backward waits, with the same lag, for the weight-
-    gradient backward that belongs to it too.
-
-    `inputs`, `weights`: sequence of int or int64[...], the two ops of each fused
-        backward.
-    Returns: (int64[e], int64[e], int64[e]), ops before, ops after, and lags in ticks.
+    gradient backward that belongs to it too. `inputs` and `weights` are the two ops of each fused
+    backward.
     """
     weight_of = np.full(problem.num_ops, FREE, dtype=np.int64)
     weight_of[np.asarray(inputs, dtype=np.int64)] = weights

@@ -21,13 +21,12 @@ from ppsolve.solver.kinds.pipeline.grammar import Overlap
 
 
 def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Schedule:
-    """Time the orders of all devices; errors as from `schedule_actions`.
+    """Time the orders of all devices of a pipeline with `overlap`.
 
     A pair is one op where the pipeline has such a block, and F, then B where it has none. The
-    gradient of a block leaves at its end, that of any other full backward after its W.
-
-    `instance`: a pipeline with `overlap`.
-    Returns: of the problem of these blocks, each op as early as its order allows.
+    gradient of a block leaves at its end, that of any other full backward after its W. Each op
+    starts as early as its order allows, in the problem of these blocks. Errors are those of
+    `schedule_actions`.
     """
     fused = fused_problem(instance)
     chains = resolved(fused.base, orders)
@@ -53,10 +52,7 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
 
 
 def program_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
-    """Check the programs of blocks in the orders that a result gives them.
-
-    `document`: a result of it.
-    """
+    """Check the programs of blocks in the orders that a result of the pipeline gives them."""
     programs = {} if instance.overlap is None else instance.overlap.programs
     results = document.get(PROGRAMS) if isinstance(document, dict) else None
     return [

@@ -51,10 +51,9 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
 def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:
     """Return a schedule of all steps and fillers in the order of a schedule of one step.
 
-    `fillers`: steps and fillers, each with the devices on which it may run.
-    `step`: schedule of the pipeline with one step and no fillers, at the same scale.
-    Raises `DeadlockError`: a filler waits for an op that the order has behind one that
-        waits for the filler.
+    Each filler may run on some devices. The schedule of the step has no fillers, at the same scale.
+    A `DeadlockError` says that a filler waits for an op that the order has behind one that waits
+    for the filler.
     """
     problem = fillers.base
     if step.problem.joined:

@@ -85,10 +85,8 @@ def add_collectives(
 ) -> Schedule:
     """Schedule a pipeline with collectives in the order of a plain schedule.
 
-    `fused`: stage and micro-batch of backwards of split instances whose gradient leaves
-        after their weight gradient.
-    Returns: starts in ticks of all pieces and collectives, as early as the order
-        allows.
+    All pieces and collectives start as early as the order allows. `fused` has the stage and
+    micro-batch of each split backward whose gradient leaves after its weight gradient.
     """
     keys = problem.op_keys(np.arange(problem.num_ops))
     ran = plain.problem.op_keys(

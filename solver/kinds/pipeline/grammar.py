@@ -103,10 +103,7 @@ def actions_of(step: Step) -> Iterator[Action]:
 
 
 def parse_step(text: str) -> Step:
-    """Read one cell of a program.
-
-    Raises `InputError`: the text is no action of PyTorch's schedule files.
-    """
+    """Read one cell of a program; an `InputError` says that it is no action of PyTorch's files."""
     text = text.strip()
     if match := _COMPUTE.fullmatch(text):
         return Action(int(match[1]), match[2], int(match[3]))
@@ -159,8 +156,7 @@ def is_compute(text: object) -> bool:
 def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     """Read the compute actions of every device.
 
-    Raises `InputError`: there are no orders, or a text is no compute action; names its
-        place.
+    An `InputError` says that there are no orders, or where a text is no compute action.
     """
     if not orders:
         raise InputError(

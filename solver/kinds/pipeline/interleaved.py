@@ -69,19 +69,17 @@ def interleaved_1f1b(
 ) -> list[Order]:
     """Return Megatron's interleaved 1F1B (Narayanan et al. 2021), one order per device.
 
-    `num_devices`, `num_chunks`, `num_microbatches`: size of the pipeline; stage = chunk
-        x devices + device.
-    `group_size`: micro-batches per group; PyTorch's choice by default. The zero-bubble
-        visualizer takes the number of devices, which deadlocks for some partial last
-        groups.
-    `slope`: forwards by which the warm-up of a device is longer than that of the next
-        one. With 1 it holds less memory and waits more, as MindFormers' order with less
-        memory does.
-    `ahead`: forwards by which all warm-ups are longer.
-    `combined`: launch each forward behind the warm-up together with the backward of its
-        turn, after one forward more, so that the two never wait for each other.
-    Raises `InputError`: the group size is below 1; `NotApplicableError`: no group size
-        is given and PyTorch's rule has none.
+    Stage = chunk x devices + device. Micro-batches run in groups, by default of PyTorch's size. The
+    zero-bubble visualizer takes the number of devices, which deadlocks for some partial last
+    groups.
+
+    The warm-up of a device is longer by `slope` forwards than that of the next one. With 1 it holds
+    less memory and waits more, as MindFormers' order with less memory does. All warm-ups are longer
+    by `ahead` forwards. If `combined`, each forward behind the warm-up is launched together with
+    the backward of its turn, after one forward more, so that the two never wait for each other.
+
+    An `InputError` says that the group size is below 1, a `NotApplicableError` that none is given
+    and PyTorch's rule has none.
     """
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
@@ -108,9 +106,8 @@ def looped_bfs(
 ) -> list[Order]:
     """Return breadth-first looping (Lamy-Poirier 2023), one order per device.
 
-    Chunks ascending, all forwards; then chunks and micro-batches descending, all backwards.
-
-    `stages_of_devices`: stages on each device, ascending.
+    Chunks ascending, all forwards; then chunks and micro-batches descending, all backwards. The
+    stages on each device are given in ascending order.
     """
     orders = []
     for stages in stages_of_devices:
@@ -129,12 +126,8 @@ def interleaved_zero_bubble(
     """Return PyTorch's interleaved zero-bubble orders, one per device.
 
     As interleaved 1F1B with PyTorch's groups and a shorter warm-up. From input gradient d on,
-    device d runs the next weight gradient after each input gradient.
-
-    `num_devices`, `num_chunks`, `num_microbatches`: size of the pipeline; stage = chunk
-        x devices + device.
-    Raises `NotApplicableError`: the micro-batches cannot be divided into PyTorch's
-        rounds.
+    device d runs the next weight gradient after each input gradient. A `NotApplicableError` says
+    that the micro-batches cannot be divided into PyTorch's rounds.
     """
     size = _torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)

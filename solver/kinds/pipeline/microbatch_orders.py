@@ -84,9 +84,9 @@ PARAMS = OrderParams()
 def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArray]:
     """Return the orders of micro-batches that DynaPipe's planner tries (Jiang et al. 2024).
 
-    `work`: int64[m], time of each micro-batch, by which they are put into clusters.
-    Returns: list of int64[m], the given order, then every order of the clusters; inside
-        a cluster micro-batches are in random order, the same in all.
+    Micro-batches are put into clusters by the time of each, int64[m]. The first order is the given
+    one, then comes every order of the clusters; inside a cluster micro-batches are in random order,
+    the same in all.
     """
     count = (
         params.many_clusters if len(work) >= params.many_from else params.few_clusters
@@ -101,9 +101,7 @@ def cluster_orders(work: IntArray, params: OrderParams = PARAMS) -> list[IntArra
 def clusters_of(values: IntArray, count: int) -> IntArray:
     """Return the cluster of each value by k-means (Lloyd 1982), from quantiles.
 
-    `values`: int64[m].
-    `count`: number of clusters; some stay empty where fewer values differ.
-    Returns: int64[m], numbers of clusters, those of lower values lower.
+    Clusters of lower values have lower numbers; some stay empty where fewer values differ.
     """
     centres = np.quantile(values, (np.arange(count) + 0.5) / count)
     nearest = np.zeros(len(values), dtype=np.int64)
@@ -123,13 +121,10 @@ def under_patterns(
 ) -> Proposal:
     """Run published schedules on orders of micro-batches, and keep the best.
 
-    `request`: once its clock is over, the best so far is returned.
-    `patterns`: published schedules; those that do not apply are left out.
-    `permutations`: sequence of int64[m], orders: the micro-batch at each place.
-    Returns: the best valid schedule and the name of its pattern; the shortest where
-        none is valid.
-    Raises `NotApplicableError`: no pattern applies, or every order waits for itself
-        under those that do.
+    An order has the micro-batch at each place. Patterns that do not apply are left out. Once the
+    clock of the request is over, the best so far is returned: the best valid schedule and the name
+    of its pattern, or the shortest where none is valid. A `NotApplicableError` says that no pattern
+    applies, or that every order waits for itself under those that do.
     """
     able = [
         pattern for pattern in patterns if pattern.obstacle(request.instance) is None
@@ -162,10 +157,10 @@ def work_of(problem: Problem) -> IntArray:
 
 
 def sizes_of(instance: PipelineInstance, problem: Problem) -> IntArray:
-    """Return the numbers by which micro-batches are ordered.
+    """Return the numbers by which micro-batches are ordered, int64[m].
 
-    Returns: int64[m], the sum of the squares of its sequence lengths where the pipeline
-        has lengths, which is what attention takes; else the compute time in ticks.
+    Where the pipeline has lengths, that is the sum of the squares of a micro-batch's sequence
+    lengths, which is what attention takes; else its compute time in ticks.
     """
     if instance.lengths is None:
         return work_of(problem)
@@ -188,9 +183,8 @@ def _clusters(request: Request, params: OrderParams = PARAMS) -> Proposal:
 def search_orders(request: Request) -> Proposal:
     """Search over orders of micro-batches, then of ops, from the patterns of other heuristics.
 
-    Raises `NotApplicableError`: micro-batches pass different ops, or no order says how
-        full a pool is; `HeuristicFailedError`: every pattern overruns a pool, whatever
-        the order.
+    A `NotApplicableError` says that micro-batches pass different ops, or that no order says how
+    full a pool is; a `HeuristicFailedError` that every pattern overruns a pool, whatever the order.
     """
     problem, effort = request.problem, request.effort
     flow = flow_of(problem)
@@ -223,8 +217,7 @@ def _proposing(request: Request, flow: Flow) -> Callable[[Timed], None]:
 def patterns_of(request: Request, evaluator: Evaluator) -> Iterator[Timed]:
     """Yield the patterns of the best schedule so far and of all heuristics, each only once.
 
-    `evaluator`: tables of the flow of the problem.
-    Yields: some overrun pools.
+    Some overrun pools.
     """
     seen = set()
     for schedule in _schedules(request):

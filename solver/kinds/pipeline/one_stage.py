@@ -54,12 +54,9 @@ def zb_handmade(
 ) -> list[Order]:
     """Return the hand-made zero-bubble orders of Qi et al. 2024.
 
-    The paper has num_microbatches >= 2 num_stages; below that the same rule holds while any op of a
-    kind is left.
-
-    `depth`: 1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages -
-        1).
-    `ahead`: forwards by which all warm-ups are longer.
+    The depth is 1 for ZB-H1 (peak of `num_stages` activations), 2 for ZB-H2 (2 num_stages - 1). All
+    warm-ups are longer by `ahead` forwards. The paper has num_microbatches >= 2 num_stages; below
+    that the same rule holds while any op of a kind is left.
     """
     orders = []
     delay = depth * (num_stages - 1) + ahead

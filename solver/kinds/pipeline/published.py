@@ -115,9 +115,7 @@ _Orders = Callable[[PipelineInstance, Request], list[Order]]
 class StaticOrders:
     """Runs orders that are known before time goes by; micro-batches go by their index.
 
-    `orders`: returns the order of each device for an instance and a request.
-    `is_sliced`: they count slices; in others the slices of a micro-batch follow each
-        other.
+    Orders that are sliced count slices; in others the slices of a micro-batch follow each other.
     """
 
     orders: _Orders
@@ -126,19 +124,11 @@ class StaticOrders:
     def __call__(
         self, request: Request, permutation: IntArray | None = None
     ) -> Proposal:
-        """Time the orders.
-
-        `permutation`: int64[m], optional, the micro-batch that takes the place of each
-            index; its own by default.
-        Returns: schedule and action strings.
-        """
+        """Time the orders, in which each micro-batch may take the place of another one's index."""
         orders = self.orders(request.instance, request)
         if request.problem.slices > 1:
-            orders = (
-                orders
-                if self.is_sliced
-                else sliced.in_slices(orders, request.problem.slices)
-            )
+            if not self.is_sliced:
+                orders = sliced.in_slices(orders, request.problem.slices)
             return Proposal(schedule_actions(request.problem, orders))
         if permutation is not None:
             orders = [

@@ -213,10 +213,7 @@ def _shape(devices: tuple[int, ...], microbatches: int, *, is_split: bool) -> _S
 
 
 class _Shape:
-    """Orders of all pipelines of one shape: H heuristics, n ops each.
-
-    `instance`: any pipeline of the shape.
-    """
+    """Orders of all pipelines of one shape, that of `instance`: H heuristics, n ops each."""
 
     def __init__(self, instance: PipelineInstance, problem: Problem) -> None:
         self.problem, self.microbatches = problem, instance.num_microbatches

@@ -97,8 +97,8 @@ class _Amounts(NamedTuple):
 def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures:
     """Return the figures of N pipelines of the shape of one, in whole numbers.
 
-    `instance`: the pipeline, with all that `arrays` does not replace.
-    Raises `InputError`: an array is of another shape, or a number out of range.
+    They have all figures of that one which arrays do not replace. An `InputError` says that an
+    array is of another shape, or that a number is out of range.
     """
     amounts = (
         _with_arrays(instance, _own(instance), arrays) if arrays else _own(instance)

@@ -24,7 +24,7 @@ from ppsolve.solver.kinds.pipeline.one_stage import zb_handmade
 def in_slices(orders: Sequence[Order], slices: int) -> list[Order]:
     """Return orders of micro-batches with all slices of one in place of each of its ops.
 
-    Returns: none has pairs that are launched together.
+    None has pairs that are launched together.
     """
     sliced = []
     for order in orders:
@@ -46,11 +46,7 @@ def _backwards_reversed(orders: Sequence[Order], slices: int) -> list[Order]:
 
 
 def seq1f1b(devices: int, chunks: int, microbatches: int, slices: int) -> list[Order]:
-    """Return the orders of Seq1F1B for one stage per device.
-
-    `devices`, `chunks`, `microbatches`, `slices`: stage = chunk x devices + device;
-        `chunks` is 1.
-    """
+    """Return the orders of Seq1F1B for one stage per device, so that there is one chunk."""
     units = microbatches * slices
     orders = interleaved_1f1b(devices, chunks, units, units, slope=1, ahead=slices - 1)
     return _backwards_reversed(orders, slices)

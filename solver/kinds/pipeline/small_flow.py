@@ -28,10 +28,7 @@ class StateSearchParams:
 
 
 def search_states(turn: Turn, params: StateSearchParams | None = None) -> None:
-    """Search the states of a small flow; nothing is done for one that lacks ops of the problem.
-
-    `turn`: what is solved, a pipeline with a flow.
-    """
+    """Search the states of a small flow; nothing is done for one that lacks ops of the problem."""
     task, board, params = turn.task, turn.board, params or StateSearchParams()
     flow: Flow = task.flow
     if not flow.ops.size == task.size <= params.most_ops:

@@ -83,7 +83,7 @@ class _ZBV:
 def dualpipe_v(num_devices: int, num_microbatches: int) -> list[Order]:
     """Return DualPipeV's orders (DeepSeek 2025) as PyTorch emits them.
 
-    `num_devices`, `num_microbatches`: at least 2 micro-batches for each device.
+    There are at least 2 micro-batches for each device.
     """
     return [
         _DualPipeV(num_devices, num_microbatches, device).order()
@@ -95,10 +95,8 @@ def dualpipe(num_devices: int, num_microbatches: int) -> list[Order]:
     """Return DualPipe's orders (DeepSeek 2024) for pipes in both directions.
 
     The first half of the devices run DualPipeV, micro-batches of chunk b being those of the pipe
-    from the other end; the second half do the same with both pipes exchanged.
-
-    `num_devices`, `num_microbatches`: both even, at least 2 micro-batches for each
-        device.
+    from the other end; the second half do the same with both pipes exchanged. Devices and
+    micro-batches are even in number, with at least 2 micro-batches for each device.
     """
     middle, half = num_devices // 2, num_microbatches // 2
     orders = dualpipe_v(middle, half)

@@ -49,11 +49,11 @@ class RouteShape(NamedTuple):
         return np.arange(self.num_positions)
 
     def is_forward(self, position: Any) -> Any:
-        """Say if a position, or each of several, is a forward or the transfer of one."""
+        """Whether a position, or each of several, is a forward or the transfer of one."""
         return position < 2 * self.num_stages - 1
 
     def is_transfer(self, position: Any) -> Any:
-        """Say if a position, or each of several, is a transfer."""
+        """Whether a position, or each of several, is a transfer."""
         return (position % 2 == 1) == self.is_forward(position)
 
     def stage(self, position: Any) -> Any:
@@ -166,8 +166,7 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
 
     A split backward is one visit. A transfer occupies a queue of its sender: one per link where
     links are modelled, else one for both directions, whatever it occupies of the receiver.
-
-    Returns: durations in ticks, memory in whole units of each pool.
+    Durations are in ticks, memory is in whole units of each pool.
     """
     devices, shape = np.array(instance.stage_to_device), RouteShape(instance.num_stages)
     stage, sends = shape.stage(shape.positions), shape.is_transfer(shape.positions)
@@ -188,10 +187,9 @@ def route_of(instance: PipelineInstance, problem: Problem) -> Route:
 
 
 def visit_ops(problem: Problem, shape: RouteShape) -> IntArray:
-    """Return the ops of each visit: the first and the last, of split backwards.
+    """Return the ops of each visit, int64[2, V, m]: the first and the last, of split backwards.
 
-    Returns: int64[2, V, m], op numbers; `FREE` for the second of one op, and both of a
-        transfer that takes no op.
+    The second of one op is `FREE`, as are both of a transfer that takes no op.
     """
     forward, sends = (
         shape.is_forward(shape.positions),
@@ -251,9 +249,8 @@ class FirstCome:
 class InTurn:
     """Serves by a plan, and waits for what is next in it.
 
-    `plan`: key of each visit in the order in which they are served.
-    `key`: returns the key of a visit; of several with one key the first to arrive is
-        served.
+    The plan has the key of each visit in the order in which they are served. Of several visits with
+    one key the first to arrive is served.
     """
 
     def __init__(
@@ -277,8 +274,7 @@ class InTurn:
 class BackwardsFirst:
     """Serves backwards before forwards, and of each the lowest micro-batch.
 
-    `is_forward`: says if a position is on the way there.
-    `limit`: most forwards that are served ahead of backwards.
+    At most as many forwards as the limit are served ahead of backwards.
     """
 
     def __init__(self, is_forward: Callable[[int], bool], limit: int) -> None:
@@ -323,11 +319,10 @@ def serve(
 ) -> RouteRun:
     """Run all micro-batches over a route, from one event to the next.
 
-    At every event each idle queue may start one visit, by the number of the queue. What ends at
-    one moment is handled together (DynaPipe's simulator, Jiang et al., EuroSys 2024).
-
-    `route`: all micro-batches are at its first position at time 0, in their order.
-    Returns: not complete where queues wait for each other.
+    All are at its first position at time 0, in their order. At every event each idle queue may
+    start one visit, by the number of the queue. What ends at one moment is handled together
+    (DynaPipe's simulator, Jiang et al., EuroSys 2024). The run is not complete where queues wait
+    for each other.
     """
     return _Events(route, servers, waits or {}).run()
 

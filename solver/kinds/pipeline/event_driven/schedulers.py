@@ -111,9 +111,7 @@ def strict_1f1b(route: Route, waits: Waits | None = None) -> RouteRun:
     """Run 1F1B, interleaved where devices have several stages; transfers go in the same order.
 
     The order of each device is one of micro-batches and directions; which of its stages has a turn
-    is what has arrived.
-
-    `waits`: visits that wait for others besides.
+    is what has arrived. Some visits may wait for others besides.
     """
     shape, last = route.shape, route.num_devices - 1
     plans = [turns_1f1b(route, device) for device in range(route.num_devices)]
@@ -177,9 +175,9 @@ def cyclic(route: Route, *, keeps_room: bool = False) -> RouteRun:
     next round; only transfers of what a round computes go out in that round, from its start, as
     published: where transfers take time, no real schedule does that.
 
-    `keeps_room`: put off a forward that would need more memory than its device has;
-        never one of the first micro-batch, or of one that the device has begun.
-    Returns: starts and orders; not complete where all that is left is put off.
+    To keep room, a forward is put off that would need more memory than its device has, but never
+    one of the first micro-batch, or of one that the device has begun. The run is not complete where
+    all that is left is put off.
     """
     return _Rounds(route, keeps_room=keeps_room).run()
 
@@ -303,12 +301,10 @@ class EventDriven:
     def __call__(
         self, request: Request, permutation: IntArray | None = None
     ) -> Proposal:
-        """Run the scheduler.
+        """Run the scheduler on the micro-batch at each place of an order, by index by default.
 
-        `permutation`: int64[m], optional, the micro-batch at each place of the order;
-            by index by default.
-        Raises `NotApplicableError`: it sends ahead, and transfers take time;
-            `HeuristicFailedError`: the queues wait for each other.
+        A `NotApplicableError` says that it sends ahead and transfers take time, a
+        `HeuristicFailedError` that the queues wait for each other.
         """
         route = route_of(request.instance, request.problem)
         sending = route.shape.is_transfer(route.shape.positions)

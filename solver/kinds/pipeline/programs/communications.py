@@ -56,17 +56,13 @@ def with_communications(
     shards: bool = False,
     local: bool = False,
 ) -> list[list[Step]]:
-    """Add sends, receives and reductions of gradients to a program.
+    """Add sends, receives and reductions of gradients to the rows of a program, which have all ops.
 
-    `rows`: every op of each rank, in order.
-    `end_times`: ends of the actions, which order the events; of unit-long ops by default.
-    `shards`: add ``UNSHARD`` before the first op of each stage and ``RESHARD`` behind
-        its last one.
-    `local`: add transfers between neighbouring stages on one rank too.
-    Returns: the same rows with communications: each receive stands behind the ops that
-        its rank has begun when the data are ready, ``REDUCE_GRAD`` behind the last W or
-        B of its stage.
-    Raises `DeadlockError`: the ops wait for each other.
+    Each receive stands behind the ops that its rank has begun when the data are ready,
+    ``REDUCE_GRAD`` behind the last W or B of its stage. The ends of the actions order the events;
+    by default each is one unit long. With `shards`, ``UNSHARD`` stands before the first op of each
+    stage and ``RESHARD`` behind its last one. With `local`, neighbouring stages on one rank have
+    transfers too. A `DeadlockError` says that the ops wait for each other.
     """
     ranks = stages_to_ranks(rows)
     full: list[list[Step]] = [[] for _ in rows]
@@ -100,11 +96,10 @@ def with_communications(
 def transfer_of(
     action: Action, ranks: Mapping[int, int], *, local: bool = False
 ) -> tuple[Communication, Communication] | None:
-    """Return the transfer that an action causes.
+    """Return the send and the receive that an action causes, None where it causes none.
 
-    `local`: count transfers between stages on one rank too.
-    Returns: the send and its receive; None where no stage needs the result, or one on
-        the same rank.
+    That is where no stage needs the result, or one on the same rank, unless those are `local`
+    transfers.
     """
     stage, kind, microbatch = action
     if kind == BACKWARD_WEIGHT:
@@ -136,10 +131,9 @@ def needs(action: Action, num_stages: int) -> list[tuple[Action, ...]]:
 
 
 def events(rows: Rows, end_times: Ends | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the steps of a program in an order that all ranks can follow.
+    """Yield rank and place of the steps of a program in an order that all ranks can follow.
 
-    Yields: rank and place of each step.
-    Raises `DeadlockError`.
+    A `DeadlockError` says that there is none.
     """
     yield from _ProgramWalk(rows, end_times)
 

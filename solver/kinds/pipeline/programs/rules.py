@@ -65,12 +65,9 @@ def broken_rules(
 ) -> Iterator[Violation]:
     """Yield the rules that the compute steps of a program break; a rule may hide those behind it.
 
-    `rows`: the steps of each rank.
-    `shape`: what the program is to be of; by default all stages and micro-batches up to
-        the largest numbers that are there.
-    Yields: of the rules ``unknown``, ``placement``, ``twice``, ``missing``,
-        ``precedence``, ``data-order``, ``deadlock``, in this order; the last two where
-        no other is broken.
+    They are ``unknown``, ``placement``, ``twice``, ``missing``, ``precedence``, ``data-order`` and
+    ``deadlock``, in this order; the last two where no other is broken. By default the program is to
+    be of all stages and micro-batches up to the largest numbers that are there.
     """
     actions = [list(chain.from_iterable(map(actions_of, row))) for row in rows]
     violations = [] if shape is None else list(_foreign(actions, shape))
@@ -184,13 +181,10 @@ def _too_early(rows: Sequence[Sequence[Action]]) -> Iterator[Violation]:
 def data_order(
     rows: Sequence[Sequence[Action]], num_stages: int
 ) -> Iterator[Violation]:
-    """Yield the first forward of the last stage that is out of order.
+    """Yield at most one violation: the first forward of the last stage that is out of order.
 
     The runtime stores losses in the order in which they are computed and looks them up by
     micro-batch.
-
-    `rows`: the actions of each rank.
-    Yields: of the rule ``data-order``, at most one.
     """
     forwards = (action for row in rows for action in row if action.kind == FORWARD)
     last = (action for action in forwards if action.stage == num_stages - 1)
@@ -400,14 +394,12 @@ def simulated(
     *,
     exact: bool = False,
 ) -> tuple[Proposal, list[Violation]]:
-    """Start each op of a program as early as its order allows.
+    """Start each op of a program as early as its order allows; return what that breaks, too.
 
-    `rows`: the steps of each rank; they keep all rules of programs of this pipeline.
-    `document`: claims the memory modes, or the layers of stages, that are open.
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    Returns: the rules of the pipeline that it breaks, such as memory.
-    Raises `InputError`: stages recompute at any time, which an order does not say.
+    The program keeps all rules of programs, but its schedule may break one of the pipeline, such as
+    memory. A document claims the memory modes, or the layers of stages, that are open. Times
+    without a common tick within the limit are refused if exact, else rounded up. An `InputError`
+    says that stages recompute at any time, of which an order says nothing.
     """
     orders = [Order.of(row) for row in rows]
     heuristic = Heuristic("program", "", StaticOrders(lambda _, __: orders), A_PIPELINE)
@@ -432,10 +424,9 @@ def simulated_entry(
     *,
     exact: bool = False,
 ) -> tuple[HeuristicEntry, Proposal]:
-    """Return the schedule of a program on a pipeline as the entry of a heuristic.
+    """Return the entry of a heuristic that a program on a pipeline makes, with its schedule.
 
-    Returns: with the schedule; infeasible where that breaks a rule of the pipeline such
-        as memory.
+    It is infeasible where the schedule breaks a rule of the pipeline such as memory.
     """
     proposal, violations = simulated(rows, instance, document, exact=exact)
     outcome = HeuristicOutcome(

@@ -36,8 +36,8 @@ class PipelineShape:
 def shape_of(instance: PipelineInstance) -> PipelineShape:
     """Return the shape that programs of a pipeline must have.
 
-    Raises `InputError`: a stage of the pipeline lives on several ranks, it has fillers
-        or several steps, or micro-batches are sliced.
+    An `InputError` says that a stage of the pipeline lives on several ranks, that it has fillers or
+    several steps, or that micro-batches are sliced.
     """
     for field, is_there in (
         ("replicas", instance.replicas is not None),

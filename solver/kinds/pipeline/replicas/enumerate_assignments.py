@@ -49,7 +49,7 @@ def set_sizes(replicas: Replicas, num_microbatches: int) -> range:
 
 
 def has_few(instance: PipelineInstance) -> bool:
-    """Return true if the assignments of a pipeline with replicas are few enough to go through."""
+    """Whether the assignments of a pipeline with replicas are few enough to go through."""
     assert instance.replicas is not None
     count, params = instance.num_microbatches, EnumerationParams()
     sizes = set_sizes(instance.replicas, count)
@@ -76,8 +76,8 @@ class AssignmentEnumeration:
     are looked at again: first by bounds, then by a search through states. Once nothing is left to
     look at, its makespan is the optimum.
 
-    `load`: int64[m, R], work of each micro-batch on each device of a replica, in ticks.
-    `upper`: only assignments below this are of use, in ticks.
+    The load is the work of each micro-batch on each device of a replica, int64[m, R] in ticks. Only
+    assignments below the upper bound are of use.
     """
 
     def __init__(

@@ -44,12 +44,10 @@ class ReplicaSearchParams:
 
 
 class ReplicaSearch:
-    """A search over one step.
+    """A search over one step, from a seed of at least 1, by the clock of the step.
 
-    `seed`: seed of the random numbers, from 1.
-    `clock`: clock of the step; bounds of fixed replicas take a part of it.
-    `loads`: int64[m, R], work of each micro-batch on each device of a replica, in
-        ticks.
+    Bounds of fixed replicas take a part of that time. `loads` has the work of each micro-batch on
+    each device of a replica, int64[m, R] in ticks.
     """
 
     def __init__(
@@ -130,7 +128,7 @@ class ReplicaSearch:
     def run(self, clock: Clock, patience: float) -> None:
         """Search until the clock is over, the bound is met, or patience ends.
 
-        `patience`: seconds without something better by 0.1 %.
+        It ends after so many seconds without something better by 0.1 %.
         """
         is_free = self.shape.replicas.is_free
         share = clock if is_free else clock.share(self.params.search_share)

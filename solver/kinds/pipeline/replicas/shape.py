@@ -65,12 +65,10 @@ class ReplicaShapeParams:
 
 
 class ReplicaShape:
-    """Positions, orders and structure of a pipeline with replicas.
+    """Positions, orders and structure of a pipeline with replicas; one without has a single one.
 
-    `instance`: the pipeline; one without replicas has one.
-    `scale`: tick of all times, up to whose multiples they are rounded.
-    Raises `InputError`: micro-batches of the pipeline pass different positions or hold
-        two resources at once.
+    Times are rounded up to multiples of the tick of the scale. An `InputError` says that
+    micro-batches of the pipeline pass different positions or hold two resources at once.
     """
 
     def __init__(self, instance: PipelineInstance, scale: TimeScale) -> None:
@@ -99,8 +97,8 @@ class ReplicaShape:
     def with_lengths(self, lengths: Sequence[int | Sequence[int]]) -> ReplicaShape:
         """Return the same shape with micro-batches of other lengths.
 
-        Raises `InputError`: the number of micro-batches is another one, a length is no
-            whole number from 1, or nothing depends on lengths.
+        An `InputError` says that the number of micro-batches is another one, that a length is no
+        whole number from 1, or that nothing depends on lengths.
         """
         if not any(map(has_costs, self.instance.amounts().values())):
             raise InputError(
@@ -260,10 +258,9 @@ def schedule_of(
 ) -> Schedule:
     """Return the schedule in which every replica runs its order as early as possible.
 
-    `choices`: of each replica: the order for each number of micro-batches.
-    `sizes`: durations and amounts of this step.
-    `members`: micro-batches of each replica by slot.
-    Returns: of the problem of all replicas with the durations and amounts of this step.
+    Each replica has a choice of an order for each number of micro-batches, and members:
+    micro-batches by slot. The schedule is of the problem of all replicas, with the durations and
+    amounts of this step.
     """
     table = sizes.duration.reshape(-1, sizes.num_positions)
     problems, starts, numbers = [], [], []
@@ -304,11 +301,9 @@ def _problem(
 def action_orders(
     shape: ReplicaShape, choices: Sequence[Choice], members: Sequence[Sequence[int]]
 ) -> list[list[list[str]]]:
-    """Return the action strings of each device of each replica.
+    """Return the action strings of each device of each replica: stage, kind, micro-batch (``0F3``).
 
-    `choices`: of each replica: the order for each number of micro-batches.
-    `members`: micro-batches of each replica by slot.
-    Returns: by replica and device, e.g. ``0F3``: stage, kind, micro-batch.
+    Choices and members are those of `schedule_of`.
     """
     orders = []
     for choice, microbatches in zip(choices, members, strict=True):

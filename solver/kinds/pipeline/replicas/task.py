@@ -87,13 +87,9 @@ def replicas_task(
 ) -> ScheduleTask:
     """Return the task of solving a pipeline with replicas.
 
-    `kind`: the kind of pipelines.
-    `instance`: a pipeline with replicas.
-    `exact`: refuse times without a common tick within the limit instead of rounding
-        them up.
-    `make_task`: makes the task of one replica.
-    Returns: where the assignment is fixed, one that solves replicas apart, the slowest
-        first; else one that exchanges micro-batches too.
+    Where the assignment is fixed, it solves replicas apart, the slowest first, each by a task of
+    its own; else it exchanges micro-batches too. Times without a common tick within the limit are
+    refused if exact, else rounded up.
     """
     problem = kind.lower(instance, exact=exact)
     if instance.replicas is not None and instance.replicas.is_free:
@@ -262,11 +258,9 @@ class FixedTask(ReplicasTask):
     def task_of(
         self, replica: ReplicaProblem, start: IntArray | None, turn: Turn
     ) -> ScheduleTask:
-        """Return the task of one replica, begun from its part of the best schedule.
+        """Return the task of one replica, begun from its starts in the best schedule, if any.
 
-        `start`: int64[n] or None, its starts in the best schedule.
-        `turn`: what the search of all may use.
-        Returns: bounds and a quick exact search have run.
+        Bounds and a quick exact search have run, with what the search of all may use.
         """
         task = self._make_task(self.kind, replica.instance, replica.problem)
         task.board.clock, task.board.gap = turn.clock, turn.options.gap
