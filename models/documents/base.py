@@ -159,6 +159,11 @@ class StrictModel(BaseModel):
     # Models inside others are validated by pydantic, so that errors name the whole path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    @property
+    def unsaid(self) -> frozenset[str]:
+        """Fields whose default leaves something open, so that no text may say it."""
+        return frozenset()
+
     @classmethod
     def parse(cls, data: Any, source: str | None = None) -> Self:
         """Validate a document; an `InputError` names the first offending field and its remedy.

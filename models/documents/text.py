@@ -29,7 +29,7 @@ def instance_data(instance: StrictModel) -> dict[str, Any]:
 
     Numbers are the nearest doubles, ints where whole.
     """
-    always = {"schema_version", *ALWAYS_WRITTEN}
+    always = {"schema_version", *ALWAYS_WRITTEN} - instance.unsaid
     values = instance.model_dump(
         mode="json", include=always, exclude_none=True
     ) | _sparse(instance)

@@ -37,7 +37,11 @@ from ppsolve.models.kinds.pipeline.fields import (
     Times,
 )
 from ppsolve.models.kinds.pipeline.fillers import Filler, check_fillers
-from ppsolve.models.kinds.pipeline.layers import Layers, with_even_layers
+from ppsolve.models.kinds.pipeline.layers import (
+    Layers,
+    has_open_chunks,
+    with_even_layers,
+)
 from ppsolve.models.kinds.pipeline.mode_checks import check_modes
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.models.kinds.pipeline.overlap_blocks import FusedBlocks
@@ -355,6 +359,11 @@ class PipelineInstance(Instance):
         copy = self.model_copy()
         copy._is_by_rank = True  # noqa: SLF001 - of this class
         return copy
+
+    @property
+    def unsaid(self) -> frozenset[str]:
+        """The placement, where it is left open."""
+        return frozenset({"placement"}) if has_open_chunks(self) else frozenset()
 
     @property
     def is_one_plain_step(self) -> bool:

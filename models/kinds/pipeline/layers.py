@@ -253,6 +253,80 @@ def least_of_stages(
     return fastest, lightest
 
 
+def has_open_chunks(instance: PipelineInstance) -> bool:
+    """Whether a runtime may give each device any number of stages.
+
+    The pipeline has layers, says no placement, and nothing of it is said stage by stage.
+    """
+    is_placed = "placement" in instance.model_fields_set or instance.stages_per_device
+    of_stages = (
+        instance.allreduce,
+        instance.optimizer,
+        instance.collectives,
+        instance.plan,
+    )
+    memory = instance.memory
+    rows = (instance.p2p.bytes, memory and memory.released_by_backward_weight)
+    return (
+        instance.layers is not None
+        and instance.num_devices > 1
+        and not is_placed
+        and not any(entry is not None for entry in of_stages)
+        and not any(isinstance(row, tuple) for row in rows)
+    )
+
+
+def open_chunks(instance: PipelineInstance) -> range:
+    """Return the numbers of stages that a runtime may give each device, none where they are given.
+
+    Every stage needs a layer.
+    """
+    layers = instance.layers
+    if layers is None or not has_open_chunks(instance):
+        return range(0)
+    return range(1, layers.body.count // instance.num_devices + 1)
+
+
+def in_chunks(instance: PipelineInstance, chunks: int) -> PipelineInstance:
+    """Return a pipeline with layers with so many interleaved stages on each device.
+
+    `instance`: a pipeline with layers, whose placement is open or interleaved.
+    `chunks`: stages of each device; there are layers for all of them.
+    """
+    layers = instance.layers
+    assert layers is not None
+    if chunks * instance.num_devices == instance.num_stages:
+        return instance
+    shape: dict[str, Any] = {"placement": "interleaved", "stages_per_device": chunks}
+    if chunks == 1:
+        shape = {"placement": "linear", "stages_per_device": None}
+    placed = instance.model_copy(update=shape)
+    even = split_by(placed, layers.evenly(placed.num_stages))
+    return even.model_copy(update={"layers": layers})
+
+
+def with_whole_backwards(instance: PipelineInstance) -> PipelineInstance:
+    """Return a pipeline with layers whose backwards are not split, and take as long."""
+    layers = instance.layers
+    assert layers is not None
+    if not layers.body.is_split:
+        return instance
+    halves = ("backward_input", "backward_weight")
+    made: dict[str, LayerCost] = {}
+    for field in ("body", "first", "last"):
+        cost = getattr(layers, field)
+        if cost is not None:
+            backward = sum(getattr(cost, half) for half in halves)
+            update = {"backward": backward, **dict.fromkeys(halves)}
+            made[field] = cost.model_copy(update=update)
+    whole = layers.model_copy(update=made)
+    counts = whole.evenly(instance.num_stages)
+    times = instance.times.model_copy(
+        update={**dict.fromkeys(halves), **whole.amounts(counts)[0]}
+    )
+    return instance.model_copy(update={"layers": whole, "times": times})
+
+
 def times_of_layers(layers: Layers) -> list[Fraction]:
     """Return all times of which those of stages are multiples."""
     costs = [layers.body, *filter(None, (layers.first, layers.last))]
