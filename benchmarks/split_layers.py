@@ -110,7 +110,7 @@ def of_sapp(case: dict[str, Any], limit: float) -> PipelineInstance:
 def under_order(case: dict[str, Any], instance: PipelineInstance) -> OrderedSplits:
     """Return the splits of an instance under the order of the toolkit."""
     name = ORDERS[case["schedule"]]
-    return OrderedSplits(
+    return OrderedSplits.of_heuristic(
         instance, next(each for each in PUBLISHED if each.name == name)
     )
 

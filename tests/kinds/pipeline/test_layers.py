@@ -266,7 +266,7 @@ def test_the_bound_of_an_order_holds_for_every_split_that_fits(seed: int) -> Non
         for cost in (data["layers"][part] for part in ("first", "body", "last")):
             cost["backward_input"] = cost["backward_weight"] = cost.pop("backward") / 2
     instance = PipelineInstance.parse(data | {"placement": placement})
-    splits = OrderedSplits(
+    splits = OrderedSplits.of_heuristic(
         instance, next(each for each in PUBLISHED if each.name == name)
     )
     values = []

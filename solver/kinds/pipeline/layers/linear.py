@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -155,7 +155,20 @@ def in_flight_of(
     `at`: stages whose forwards count; all by default.
     Returns: list of int64[rows, stages of the device], rows that differ.
     """
-    found, devices = [], np.array(stage_to_device)
+    tables = in_flight_at_forwards(stage_to_device, orders, at)
+    return [np.unique(table, axis=0) for table in tables]
+
+
+def in_flight_at_forwards(
+    stage_to_device: Sequence[int],
+    orders: Sequence[Any],
+    at: Sequence[int] | None = None,
+) -> Iterator[IntArray]:
+    """Yield the micro-batches in flight at each forward of a device, as of `in_flight_of`.
+
+    Yields: int64[forwards, stages of the device] for each device.
+    """
+    devices = np.array(stage_to_device)
     last = COMPUTE_KINDS.index(BACKWARD_WEIGHT), COMPUTE_KINDS.index(BACKWARD)
     for device, order in enumerate(orders):
         is_own = order.stage[:, None] == np.flatnonzero(devices == device)
@@ -163,5 +176,9 @@ def in_flight_of(
         change = is_forward.astype(np.int64) - np.isin(order.kind, last)
         held = np.cumsum(is_own * change[:, None], axis=0)
         counts = is_forward if at is None else is_forward & np.isin(order.stage, at)
-        found.append(np.unique(held[counts], axis=0))
-    return found
+        yield held[counts]
+
+
+def common_rows(rows: IntArray, table: IntArray) -> IntArray:
+    """Return the rows of int64[rows, stages] that some row of another table reaches everywhere."""
+    return rows[(table[:, None] >= rows).all(axis=2).any(axis=0)]

@@ -22,6 +22,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
     SplitTimes,
     memory_of_devices,
 )
+from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 
 
 class LayerModel:
@@ -33,6 +34,7 @@ class LayerModel:
     `instance`: a pipeline with layers.
     `in_flight`: sequence of int64[rows, stages of a device], optional, micro-batches in
         flight under an order; by default one, as in any order.
+    `rule`: optional, the only layers that recompute.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class LayerModel:
         scale: TimeScale,
         in_flight: InFlight | None = None,
         times: SplitTimes | None = None,
+        rule: RecomputeRule | None = None,
     ) -> None:
         layers = instance.layers
         assert layers is not None
@@ -55,6 +58,8 @@ class LayerModel:
         self.cp.add(sum(sum(row) for row in self.counts) == most)
         for stage in range(stages):
             self.cp.add(sum(row[stage] for row in self.counts) >= 1)
+        if rule is not None:
+            self._add_rule(rule)
         self.times = times or SplitTimes.of(instance, scale)
         self._add_times()
         for memory in memory_of_devices(instance, in_flight):
@@ -65,6 +70,18 @@ class LayerModel:
                 taken = cp_model.LinearExpr.weighted_sum(own, amounts.ravel().tolist())
                 self.cp.add(taken <= limit)
         self.cp.minimize(self.makespan)
+
+    def _add_rule(self, rule: RecomputeRule) -> None:
+        """Demand that layers are of the types that a rule says."""
+        for number, row in enumerate(self.counts):
+            for stage, count in enumerate(row):
+                if number not in {0, rule.number} or (
+                    number == 0 and rule.number and rule.most is None
+                ):
+                    self.cp.add(count == 0)
+                elif number and rule.most is not None:
+                    layers = count + self.counts[0][stage]
+                    self.cp.add_min_equality(count, [layers, rule.most])
 
     def _time(self, row: int, stage: int) -> Any:
         """Return the ticks of an op of a stage as an expression."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ppsolve.models.core.dag import chain_edges
-from ppsolve.models.core.problem import FREE, IntArray
+from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_split
@@ -18,7 +19,7 @@ from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.heuristic import Heuristic, Request
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kernels.longest_paths import earliest_starts, sort_ops
-from ppsolve.solver.kinds.pipeline.actions import resolved
+from ppsolve.solver.kinds.pipeline.actions import Order, resolved
 from ppsolve.solver.kinds.pipeline.layers.fitting import MemoryFit
 from ppsolve.solver.kinds.pipeline.layers.linear import (
     SplitAnswer,
@@ -26,6 +27,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
     memory_of_devices,
     peaks_of_order,
 )
+from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
 from ppsolve.solver.structure.tables import graph_of, joined
 from ppsolve.solver.structure.timing import time_orders
@@ -39,25 +41,28 @@ PROOF_SHARE = 0.3
 PATHS = 12
 """Paths at the most by which the model of splits grows."""
 
+LAYERS = "layers"
+"""Name of the bound over all splits in reports."""
+
 ORDERED_STEPS = 5_000
 """Splits that are rated under one order."""
 
 
 class OrderedSplits:
-    """Splits of one pipeline under one published order.
+    """Splits of one pipeline under one order.
 
     Transfers that share a link go in the order of the even split.
 
     `instance`: a pipeline with layers.
-    `heuristic`: has an order that does not depend on times.
+    `even`: its even split.
+    `orders`: of each device.
     """
 
-    def __init__(self, instance: PipelineInstance, heuristic: Heuristic) -> None:
-        assert heuristic.orders is not None
-        self._instance = instance
-        self._even = even = lower_split(instance, even_counts(instance))
-        self.scale = even.scale
-        self.orders = heuristic.orders(Request(instance, even))
+    def __init__(
+        self, instance: PipelineInstance, even: Problem, orders: Sequence[Order]
+    ) -> None:
+        self._instance, self._even = instance, even
+        self.scale, self.orders = even.scale, orders
         chains = resolved(even, self.orders)
         timed = chains.timed(even)
         self._chains, self._waits = [*chains.ops, *timed.resource_orders()], timed.waits
@@ -80,11 +85,26 @@ class OrderedSplits:
         self._place = np.array(place, dtype=np.int64), even.stage[self._moved]
         expect(ORDERED_STEPS * even.num_ops)
 
+    @classmethod
+    def of_heuristic(
+        cls, instance: PipelineInstance, heuristic: Heuristic
+    ) -> OrderedSplits:
+        """Return the splits under the order of a heuristic, which does not depend on times."""
+        assert heuristic.orders is not None
+        even = lower_split(instance, even_counts(instance))
+        return cls(instance, even, heuristic.orders(Request(instance, even)))
+
+    def fits(self, counts: IntArray) -> bool:
+        """Whether the memory of all devices is large enough for a split."""
+        return not any(
+            np.any((amounts * counts[:, stages]).sum(axis=(1, 2)) > limits)
+            for stages, amounts, limits in self._memory
+        )
+
     def rate(self, counts: IntArray) -> int | None:
         """Return the makespan of a split in ticks, None where memory is too small."""
-        for stages, amounts, limits in self._memory:
-            if np.any((amounts * counts[:, stages]).sum(axis=(1, 2)) > limits):
-                return None
+        if not self.fits(counts):
+            return None
         duration, start = self._timed(counts)
         return int((start + duration).max())
 
@@ -110,7 +130,7 @@ class OrderedSplits:
         `steps`: splits that are rated at the most.
         Returns: the split, and a bound on those under this order.
         """
-        found = self._by_paths(clock.share(PROOF_SHARE))
+        found = self.by_paths(clock.share(PROOF_SHARE))
         if found.is_infeasible:
             return found
         search = LayerSearch(self.rate, seed, steps, self.fit.fitted)
@@ -124,14 +144,35 @@ class OrderedSplits:
             search.run(best, clock, max(enough, found.bound))
         return replace(found, counts=search.best)
 
-    def _by_paths(self, clock: Clock) -> SplitAnswer:
-        """Solve the model, with the longest path of each answer, until that is no news."""
+    def by_paths(
+        self,
+        clock: Clock,
+        rule: RecomputeRule | None = None,
+        paths: int = PATHS,
+        below: int | None = None,
+        tried: list[IntArray] | None = None,
+    ) -> SplitAnswer:
+        """Solve the model, with the longest path of each answer, until that is no news.
+
+        `rule`: optional, the only layers that recompute.
+        `paths`: longest paths at the most.
+        `below`: optional, only shorter makespans are asked for; a bound is not above it.
+        `tried`: optional, splits whose longest paths the model begins with; those of further
+            answers are appended.
+        """
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 
-        model = LayerModel(self._instance, self.scale, self.in_flight)
+        model = LayerModel(self._instance, self.scale, self.in_flight, rule)
+        if below is not None:
+            model.cp.add(model.makespan < below)
+        tried = [] if tried is None else tried
+        for counts in tried:
+            model.add_path(*self._longest_path(*self._timed(counts)))
         best, value, bound = None, 2**62, 0
-        for _ in range(PATHS):
+        for _ in range(paths):
             answer = model.solve(MODEL_LIMITS, clock)
+            if answer.is_infeasible and below is not None:
+                return SplitAnswer(best, below)
             if answer.counts is None:
                 return replace(answer, counts=best, bound=max(bound, answer.bound))
             bound = max(bound, answer.bound)
@@ -141,6 +182,7 @@ class OrderedSplits:
                 best, value = answer.counts, found
             if value <= bound or clock.is_over:
                 break
+            tried.append(answer.counts)
             model.add_path(*self._longest_path(duration, start))
         return SplitAnswer(best, bound)
 

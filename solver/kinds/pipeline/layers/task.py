@@ -34,6 +34,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
 )
 from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
+    LAYERS,
     MODEL_LIMITS,
     ORDERED_STEPS,
     OrderedSplits,
@@ -53,15 +54,15 @@ from ppsolve.solver.run.steps import (
 )
 from ppsolve.solver.structure.holds import MemoryInfeasible
 
-SPLITS, LAYERS = "splits", "layers"
-"""Names of the search over splits, and of the bound over all of them, in reports."""
+SPLITS = "splits"
+"""Name of the search over splits in reports."""
 
 
 def _ordered(heuristic: Heuristic) -> Heuristic:
     """Return the heuristic that searches the best split under a published order."""
 
     def propose(request: Request) -> Proposal:
-        splits = OrderedSplits(request.instance, heuristic)
+        splits = OrderedSplits.of_heuristic(request.instance, heuristic)
         effort = request.effort
         found = splits.search(effort.clock, effort.board.bound.value, 1, ORDERED_STEPS)
         if found.counts is None:
@@ -160,7 +161,7 @@ class LayersTask(ScheduleTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS
-    unproved: ClassVar[str | None] = "stages may share out the layers in other ways"
+    unproved: str | None = "stages may share out the layers in other ways"
     balanced: IntArray | None = None
 
     def find_bounds(self, clock: Clock | None = None) -> None:
