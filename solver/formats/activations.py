@@ -13,6 +13,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD, modes_of
 from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
 
 HAND_MADE = frozenset({"torch", "torchtitan"})
@@ -27,8 +28,8 @@ OFFLOADS = {
 }
 """Runtimes that copy activations to the host, and what has to be known of that."""
 
-FULL = "full"
-"""Name of the mode that recomputes whole layers."""
+SELECTIVE = "selective"
+"""Name of the mode that recomputes what Megatron-LM does where no modules are named."""
 
 MODULES = frozenset(
     {
@@ -70,6 +71,11 @@ def modules_of(mode: str) -> list[str]:
     """Return the modules that a mode names, ``mla_up_proj mlp``; none where it names others too."""
     names = mode.split()
     return names if MODULES.issuperset(names) else []
+
+
+def is_selective(mode: str) -> bool:
+    """Whether a mode recomputes modules of every layer, named or those that Megatron-LM has."""
+    return mode == SELECTIVE or bool(modules_of(mode))
 
 
 def modes_in(program: RuntimeProgram) -> set[str]:
@@ -132,7 +138,13 @@ def notes_on_modes(
             f"{target} can say"
         )
     named = modes_in(program)
-    has_modules = any(map(modules_of, named))
+    has_modules = any(map(is_selective, named))
+    if target == "deepspeed" and program.layer_modes and len(named) == 1:
+        yield (
+            f"deepspeed: set activation_checkpoint_interval of PipelineModule; what a layer "
+            f"recomputes ({min(named)}) is what its activation_checkpoint_func does"
+        )
+        return
     if stages and not (target == "megatron" and (named == {FULL} or has_modules)):
         listed = ", ".join(
             f"{stage} ({_said(program, stage, rows[stage])})" for stage in stages

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 from itertools import accumulate
+from typing import Any
 
 from ppsolve.models.documents.errors import InputError
+from ppsolve.models.kinds.pipeline.modes import KEEP
+from ppsolve.solver.formats.activations import modes_in
 from ppsolve.solver.formats.layers import entries_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.kinds.pipeline.runtimes.families import DEEPSPEED
@@ -22,7 +25,8 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     split is not known.
 
     The JSON has ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
-    stage s has the layers parts[s] to parts[s + 1] - 1.
+    stage s has the layers parts[s] to parts[s + 1] - 1. Where all layers recompute it has
+    ``activation_checkpoint_interval``, each by itself.
     """
     DEEPSPEED.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches
@@ -30,10 +34,11 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
         raise InputError(text, field="--layers")
-    bounds = list(accumulate(layers, initial=0))
-    document = {
+    document: dict[str, Any] = {
         "num_stages": ranks,
         "gradient_accumulation_steps": count,
-        "parts": bounds,
+        "parts": list(accumulate(layers, initial=0)),
     }
+    if modes_in(program) - {KEEP}:
+        document["activation_checkpoint_interval"] = 1
     return json.dumps(document) + "\n"

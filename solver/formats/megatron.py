@@ -25,9 +25,10 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
-from ppsolve.solver.formats.activations import FULL, modes_in, modules_of
+from ppsolve.solver.formats.activations import is_selective, modes_in, modules_of
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
 
 
@@ -92,17 +93,18 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     number is not asked for (method ``uniform``, layer by layer).
     """
     named = modes_in(program)
-    for mode in sorted(filter(modules_of, named)):
+    for mode in sorted(filter(is_selective, named)):
         modules = " ".join(modules_of(mode))
         if len(named) > 1 or settings.recomputed is not None:
             rule = (
-                f"{MEGATRON.title} recomputes {modules} of all layers and micro-batches or "
+                f"{MEGATRON.title} recomputes {mode} of all layers and micro-batches or "
                 "of none"
             )
             raise cannot_say(
                 f"modes: {rule}, and no whole layers beside it (--recompute)"
             )
-        return ["--recompute-granularity selective", f"--recompute-modules {modules}"]
+        listed = [f"--recompute-modules {modules}"] if modules else []
+        return ["--recompute-granularity selective", *listed]
     method, num_layers = "uniform", int(named == {FULL})
     if settings.recomputed is not None:
         method, num_layers = "block", max(settings.recomputed)

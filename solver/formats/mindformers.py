@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP
-from ppsolve.solver.formats.activations import FULL, layer_modes
+from ppsolve.solver.formats.activations import layer_modes
 from ppsolve.solver.formats.layers import DECODER, EMBEDDING, LOSS, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MINDFORMERS
 
 NAME = MINDFORMERS.title
