@@ -17,9 +17,6 @@ from ppsolve.solver.run.task import Task
 FIELD = "runtime"
 """Option that names the runtime, in errors."""
 
-FIRST_SHARE = 0.5
-"""Share of the time after which no further order of a runtime is timed; most take moments."""
-
 
 def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     """Return an instance for a runtime; an `InputError` says why there is no such, or none of it.
@@ -61,7 +58,7 @@ def optimize_for(
         tasks.append(narrowing.task())
         return prepare(tasks[0])
 
-    result, best = run(make, clock.share(FIRST_SHARE)), None
+    result, best = run(make, clock.share(narrowing.first_share)), None
     if not tasks:
         return result
     update: dict[str, Any] = {}

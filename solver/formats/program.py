@@ -161,7 +161,9 @@ def read_program(
             f"the schedule breaks a rule: {data.get('reason')}", field="status"
         )
     document, members = (data, None) if replica is None else _of_replica(data, replica)
-    if instance is not None and replica is None and _ops_in(data) is not None:
+    is_split = data.get("layers") is not None and data.get("orders") is None
+    is_timed = is_split or _ops_in(data) is not None
+    if instance is not None and replica is None and is_timed:
         claimed = claimed_settings(instance, data)
         if claimed is not None:
             # The runtime runs backwards whole, which the schedule may have in halves.

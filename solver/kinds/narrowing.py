@@ -18,6 +18,9 @@ class Narrowing:
     is_finite: bool
     """Whether the runtime runs few orders."""
 
+    first_share: float = 0.5
+    """Share of the time after which no further order is timed; most take moments."""
+
     def task(self) -> Task:
         """Return a new task of what the runtime runs."""
         raise NotImplementedError

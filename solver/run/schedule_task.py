@@ -49,7 +49,7 @@ class ScheduleTask(Task):
     steps: ClassVar[tuple[Step | Steps, ...]] = STEPS
     orders_are_all: ClassVar[bool] = True
 
-    unproved: ClassVar[str | None] = None
+    unproved: str | None = None
     """Why what is proved of its problem is not proved of the instance; None where it is."""
 
     def __init__(self, kind: Any, instance: Instance, problem: Problem) -> None:

@@ -20,6 +20,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, as_claimed
 from ppsolve.solver.views.drawing import Drawing, Facts
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
@@ -93,6 +94,9 @@ def _runtime(result: PipelineResult) -> Facts:
 def _modes(source: Any, instance: PipelineInstance | None) -> Facts:
     """Yield what stages do with activations, or which layers they have; alike ones together."""
     layers, rows = getattr(source, "layers", None), defaultdict[str, list[int]](list)
+    if instance is not None and layers:
+        claim = source.model_dump(mode="json", include={RULE})
+        instance = as_claimed(instance, claim)
     modes = layers or getattr(source, "modes", None) or ()
     if instance is not None and modes and len(modes) != instance.num_stages:
         text = f"expected one for each of the {instance.num_stages} stages, got {len(modes)}"

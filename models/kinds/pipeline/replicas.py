@@ -166,12 +166,14 @@ class RuntimeFigures(Reported):
     name : str
         The runtime.
     settings : dict
-        What makes it run the schedule: ``group_size``, ``mode``, ``kept``; empty where it reads
-        the order of ops.
+        What makes it run the schedule: ``group_size``, ``mode``, ``kept``; where layers are shared
+        out ``virtual_stages`` of each device and ``recompute_num_layers`` of each stage. Empty
+        where it reads the order of ops.
     order : str, optional
         The order in words, of a runtime that runs few orders.
     orders : int, optional
-        Orders of such a runtime that were timed, each with every choice of modes.
+        Orders of such a runtime that were timed, each with every choice of modes or of layers that
+        recompute.
     free_value, free_bound : number, optional
         Value and bound of the best of all schedules, whatever the runtime runs.
     price : float, optional
@@ -192,7 +194,7 @@ class PipelineEntry(HeuristicEntry):
 
     Parameters
     ----------
-    modes, layers, fused, devices : optional
+    modes, layers, fused, devices, runtime : optional
         As of `PipelineResult`.
     """
 
@@ -200,6 +202,7 @@ class PipelineEntry(HeuristicEntry):
     layers: tuple[dict[str, int], ...] | None = Field(default=None)
     fused: tuple[tuple[str, ...], ...] | None = Field(default=None)
     devices: dict[str, int] | None = Field(default=None)
+    runtime: RuntimeFigures | None = Field(default=None)
 
 
 class PipelineResult(Result):

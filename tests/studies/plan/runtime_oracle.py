@@ -95,11 +95,11 @@ def orders(
     ]
     lag = data["cluster"]["within_node"]["latency"]
     for size in sizes:
-        rows = [_row(rank, ranks, chunks, count, size) for rank in range(ranks)]
+        rows = [row_of(rank, ranks, chunks, count, size) for rank in range(ranks)]
         yield (
             size,
-            _makespan(rows, stages, lag),
-            max(_peak(row, stages, ranks) for row in rows),
+            makespan_of(rows, stages, lag),
+            max(peak_of(row, stages, ranks) for row in rows),
         )
 
 
@@ -109,7 +109,7 @@ def _stage(layers: list[dict[str, Any]]) -> dict[str, int]:
     return {name: sum(layer[name] for layer in layers) for name in fields}
 
 
-def _row(
+def row_of(
     rank: int, ranks: int, chunks: int, count: int, size: int | None
 ) -> list[Step]:
     group, total = size or count, count * chunks
@@ -131,7 +131,7 @@ def _row(
     return row + backwards[total - warmup :]
 
 
-def _peak(row: list[Step], stages: list[dict[str, int]], ranks: int) -> int:
+def peak_of(row: list[Step], stages: list[dict[str, int]], ranks: int) -> int:
     rank = row[0][1] % ranks
     held = sum(stage["state_bytes"] for stage in stages[rank::ranks])
     peak = held
@@ -142,7 +142,7 @@ def _peak(row: list[Step], stages: list[dict[str, int]], ranks: int) -> int:
     return peak
 
 
-def _makespan(rows: list[list[Step]], stages: list[dict[str, int]], lag: int) -> int:
+def makespan_of(rows: list[list[Step]], stages: list[dict[str, int]], lag: int) -> int:
     ends: dict[Step, int] = {}
     free, places = [0] * len(rows), [0] * len(rows)
     while any(place < len(row) for place, row in zip(places, rows, strict=True)):

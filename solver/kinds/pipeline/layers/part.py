@@ -51,12 +51,6 @@ class LayersPart(OpenPart):
         """Return the claim of a split that is none."""
         return layers_violations(instance, data)
 
-    def violations(
-        self, instance: PipelineInstance, data: Any, schedule: Schedule | None
-    ) -> list[Violation]:
-        """Return the claim of a choice that is none; no runtime can be claimed."""
-        return self.false_choices(instance, data)
-
     def claims(
         self, instance: PipelineInstance, schedule: Schedule
     ) -> dict[str, Any] | None:

@@ -326,7 +326,7 @@ class FreeTask(ReplicasTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = FREE_STEPS
-    unproved: ClassVar[str | None] = "replicas may exchange micro-batches"
+    unproved: str | None = "replicas may exchange micro-batches"
 
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:
         super().__init__(kind, instance, problem)

@@ -13,6 +13,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, in_chunks, open_chunks
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
@@ -23,6 +24,9 @@ from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, setti
 
 RULE = "runtime"
 """Rule of schedules that a runtime does not run."""
+
+CHUNKS = "virtual_stages"
+"""Setting that says the stages of each device, where a pipeline leaves them open."""
 
 
 def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
@@ -42,9 +46,18 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
 
 
 def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
-    """Return a pipeline as ranks run it, where a document claims a runtime."""
-    has_claim = isinstance(document, dict) and document.get(RULE) is not None
-    return instance.by_rank() if has_claim else instance
+    """Return a pipeline as ranks run it, where a document claims a runtime.
+
+    Where the pipeline leaves the stages of a device open, it has those that are claimed.
+    """
+    claim = document.get(RULE) if isinstance(document, dict) else None
+    if claim is None:
+        return instance
+    settings = claim.get("settings") if isinstance(claim, dict) else None
+    chunks = settings.get(CHUNKS) if isinstance(settings, dict) else None
+    if type(chunks) is int and chunks in open_chunks(instance):
+        instance = in_chunks(instance, chunks)
+    return instance.by_rank()
 
 
 def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:
@@ -78,8 +91,11 @@ def claimed_settings(
     if family is None or not family.is_finite:
         return None
     named = document[RULE].get("settings")
+    chunks = {}
+    if instance.layers is not None and isinstance(named, dict) and CHUNKS in named:
+        chunks = {CHUNKS: shape_of(instance).chunks}
     for each in settings_of(family, instance):
-        if each.named == named:
+        if each.named | chunks == named:
             return each
     shown = json.dumps(named)[:60]
     raise InputError(f"{family.title} has no settings {shown} for it", field=RULE)
@@ -112,6 +128,9 @@ def runtime_violations(
             if modes is None
             else family.refused_modes(modes, schedule.problem.chosen(CHOSEN_MODES))
         )
+        if instance.layers is not None:
+            counts = schedule.problem.chosen(CHOSEN_LAYERS)
+            wrong = family.refused_layers(instance.layers, counts)
         if wrong is not None:
             raise InputError(wrong)
         family.order_of(rows, shape_of(instance))
@@ -127,13 +146,11 @@ def _other_starts(
     settings: RuntimeSettings,
 ) -> list[Violation]:
     problem, given = found.problem, found.normalised()
-    wanted = settings.timed(instance, problem)
-    if wanted.problem.choices.keys() != problem.choices.keys() or any(
-        not np.array_equal(problem.choices[field], chosen)
-        for field, chosen in wanted.problem.choices.items()
-    ):
-        text = f"{family.title} runs {settings.words}, the modes are others"
+    refused = settings.refused(problem.choices)
+    if refused is not None:
+        text = f"{family.title} runs {settings.words}, {refused}"
         return [Violation(RULE, text, ())]
+    wanted = settings.timed(instance, problem)
     wrong = np.flatnonzero(given.start != wanted.start)
     if not len(wrong):
         return []

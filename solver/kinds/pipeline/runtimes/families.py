@@ -166,9 +166,14 @@ MEGATRON = RuntimeFamily(
     _megatron_rule,
     recomputes="all",
     has_windows=True,
+    recomputes_layers="first",
 )
 COLOSSALAI = RuntimeFamily(
-    "colossalai", "ColossalAI", _not_in_queues, breaks=_queue_order
+    "colossalai",
+    "ColossalAI",
+    _not_in_queues,
+    breaks=_queue_order,
+    recomputes_layers=None,
 )
 PRIMUS = RuntimeFamily(
     "primus",
@@ -176,9 +181,15 @@ PRIMUS = RuntimeFamily(
     _neither_looped_nor_folded,
     breaks=_not_in_tables,
     recomputes="stage",
+    recomputes_layers="whole",
 )
 DEEPSPEED = RuntimeFamily(
-    "deepspeed", "DeepSpeed", _several_per_rank, _one_f_one_b, lambda _: "1F1B"
+    "deepspeed",
+    "DeepSpeed",
+    _several_per_rank,
+    _one_f_one_b,
+    lambda _: "1F1B",
+    recomputes_layers="all",
 )
 MINDFORMERS = RuntimeFamily(
     "mindformers",

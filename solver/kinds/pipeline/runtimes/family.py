@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
+import numpy as np
+
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import KEPT, Layers
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
+from ppsolve.solver.kinds.pipeline.layers.rules import (
+    FULL,
+    RecomputeRule,
+    first_rules,
+    whole_rules,
+)
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 
 Rows = Sequence[Sequence[ComputeStep]]
@@ -52,6 +61,10 @@ class RuntimeFamily:
     has_windows: bool = (
         False  # whether it may keep the first micro-batches of each window
     )
+    # of pipelines whose layers are shared out, which layers of a stage may recompute: any by any
+    # type, any as a whole, all stages by one rule (all layers or the first ones of each stage), or
+    # all layers of all stages; None where it shares layers out itself
+    recomputes_layers: Literal["any", "whole", "first", "all"] | None = "any"
 
     @property
     def is_finite(self) -> bool:
@@ -65,6 +78,8 @@ class RuntimeFamily:
         except InputError as error:
             return f"{error.field}: {error.message}"
         modes = modes_of(instance)
+        if wrong is None and instance.layers is not None and not self.recomputes_layers:
+            return f"layers: {self.title} shares them out evenly by itself"
         if wrong is not None or modes is None:
             return wrong
         if modes.is_anytime and self.recomputes != "none" and not self.is_finite:
@@ -91,8 +106,40 @@ class RuntimeFamily:
                 return f"modes: {self.title} has one mode for all stages, stage {stage} another"
         return None
 
+    def rules(self, layers: Layers, stages: int) -> Iterator[RecomputeRule]:
+        """Yield the rules by which a runtime of few orders recomputes layers.
+
+        `stages`: stages that share the layers out.
+        """
+        yield from whole_rules(layers)
+        if self.recomputes_layers == "first":
+            yield from first_rules(layers, stages)
+
+    def refused_layers(self, layers: Layers, counts: IntArray) -> str | None:
+        """Return in words which stage recomputes what the runtime cannot be told, or None.
+
+        `counts`: int64[types, S], a split of the layers, of a runtime of free orders.
+        """
+        for number, name in enumerate(layers.names):
+            stages = np.flatnonzero(counts[number])
+            if self._can_be(name) or not len(stages):
+                continue
+            return (
+                f"layers: {self.title} recomputes whole layers ({FULL}), stage {stages[0]} has "
+                f"layers of {name}"
+            )
+        return None
+
+    def _can_be(self, name: str) -> bool:
+        return self.recomputes_layers != "whole" or name in {KEPT, FULL}
+
     def narrowed(self, instance: PipelineInstance) -> PipelineInstance:
-        """Return a pipeline without the open modes that a runtime of free orders cannot have."""
+        """Return a pipeline without what a runtime of free orders cannot be told to choose."""
+        layers = instance.layers
+        if layers is not None:
+            types = tuple(each for each in layers.recompute if self._can_be(each.name))
+            layers = layers.model_copy(update={"recompute": types})
+            return instance.model_copy(update={"layers": layers})
         memory, modes = instance.memory, modes_of(instance)
         if memory is None or modes is None or modes.given is not None:
             return instance

@@ -14,9 +14,11 @@ from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.kinds.narrowing import Narrowing
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
-from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, any_order, task_for
 from ppsolve.solver.run.task import Task
+
+SPLITS_SHARE = 0.8
+"""Share of the time for what a runtime runs, where it shares out layers."""
 
 
 class RuntimeNarrowing(Narrowing):
@@ -30,17 +32,23 @@ class RuntimeNarrowing(Narrowing):
         self.family = family_of(runtime)
         self.exact = exact
         self.is_finite = self.family.is_finite
-        reason = _obstacle(self.family, instance)
+        self._first: Task | None = None
+        if instance.layers is not None:
+            self.first_share = SPLITS_SHARE
+        reason = self.family.obstacle(instance)
         if reason is not None:
             raise InputError(reason, source=instance.name, field=RULE)
 
     def task(self) -> Task:
         """Return the task of all orders, or of what the rules of the runtime admit."""
-        return task_for(self.kind, self.instance, self.family, exact=self.exact)
+        self._first = task_for(self.kind, self.instance, self.family, exact=self.exact)
+        return self._first
 
     def any_order(self) -> Task:
-        """Return the task of any order of ops on each rank."""
-        return any_order(self.kind, self.instance, exact=self.exact)
+        """Return the task of any order of ops on each rank, with the stages of the best one."""
+        first = self._first
+        instance = first.placed if isinstance(first, RuntimeTask) else self.instance
+        return any_order(self.kind, instance, exact=self.exact)
 
     def fields(
         self, task: Task | None, result: Result, best: Result | None
@@ -56,10 +64,3 @@ class RuntimeNarrowing(Narrowing):
         if is_kept and has_open_modes(self.instance):
             update["modes"] = (KEEP,) * self.instance.num_stages
         return update
-
-
-def _obstacle(family: RuntimeFamily, instance: PipelineInstance) -> str | None:
-    reason = family.obstacle(instance)
-    if reason is None and instance.layers is not None:
-        return "layers: expected a split that is given; optimize without a runtime finds it"
-    return reason

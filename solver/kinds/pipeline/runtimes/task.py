@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -10,20 +11,35 @@ import numpy as np
 
 from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Objective, Problem
-from ppsolve.models.core.result import Bottleneck, BrokenRule, HeuristicStatus, Result
+from ppsolve.models.core.result import (
+    Bottleneck,
+    BrokenRule,
+    HeuristicEntry,
+    HeuristicStatus,
+    Result,
+    StopReason,
+)
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, in_chunks
+from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, lower_split
 from ppsolve.models.kinds.pipeline.modes import has_open_modes, modes_of
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.board import Admit, Board, Incumbent
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.runtimes.claims import rows_of
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.splits import (
+    NEVER,
+    Contender,
+    RuntimeSplits,
+)
 from ppsolve.solver.kinds.pipeline.runtimes.timing import (
     RuntimeSettings,
     keeping_more_is_faster,
@@ -31,8 +47,8 @@ from ppsolve.solver.kinds.pipeline.runtimes.timing import (
     settings_of,
 )
 from ppsolve.solver.run.schedule_task import START, ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, always, whole
-from ppsolve.solver.run.steps import find_bounds
+from ppsolve.solver.run.step import Step, Steps, Turn, always, whole
+from ppsolve.solver.run.steps import EXACT_SLACK, find_bounds, has_time_to_search
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.points import in_sequence, without_crossings
@@ -45,10 +61,41 @@ FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
 
 
+SPLITS = "splits"
+"""Name of the search over splits in reports."""
+
+FEW_SPLITS = 8
+"""Settings with their best splits that reports list."""
+
+UNLIMITED_TURNS = 10
+"""Turns of the search over splits where neither time nor effort is limited."""
+
+TURN_UNITS = 2.0
+"""Units of a deterministic limit for each turn of the search over splits."""
+
+
+def has_open_splits(turn: Turn) -> bool:
+    """Apply where layers are shared out, unless only bounds were asked for."""
+    return turn.task.splits is not None and has_time_to_search(turn)
+
+
+def search_splits(turn: Turn) -> StopReason | None:
+    """Search splits under every order, and bounds on them; return what ends a deterministic run."""
+    task, clock = turn.task, turn.clock
+    units = turn.options.limits(clock).deterministic
+    turns = math.inf if clock.is_limited else UNLIMITED_TURNS
+    if units is not None:
+        turns = max(1, int(units / TURN_UNITS))
+    task.splits.search(clock, turn.options.seed, turns, task.conclude_splits)
+    task.conclude_splits()
+    return StopReason.DETERMINISTIC if turn.options.deterministic else None
+
+
 RUNTIME_STEPS: tuple[Step | Steps, ...] = (
     Step(ORDERS_OF_RUNTIME, always, whole, find_bounds),
+    Step(SPLITS, has_open_splits, whole, search_splits, EXACT_SLACK),
 )
-"""The steps of a pipeline for a runtime of few orders: each is timed."""
+"""The steps of a pipeline for a runtime of few orders: each is timed, with every split it has."""
 
 
 class RuntimeTask(ScheduleTask):
@@ -59,7 +106,6 @@ class RuntimeTask(ScheduleTask):
     """
 
     steps: ClassVar[tuple[Step | Steps, ...]] = RUNTIME_STEPS
-    unproved: ClassVar[str | None] = "the runtime runs few orders"
 
     def __init__(
         self,
@@ -73,9 +119,19 @@ class RuntimeTask(ScheduleTask):
         super().__init__(kind, instance, _problem(kind, instance, exact=exact))
         self.family = family
         self.settings: dict[str, RuntimeSettings] = {}
+        self.splits: RuntimeSplits | None = None
+        self.unproved = "the runtime runs few orders"
+        if instance.layers is not None:
+            self.unproved = None
+            self.splits = RuntimeSplits(family, instance, self.scale, self._keep)
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Time every order; the best one is the bound, unless the clock is over before."""
+        if self.splits is not None:
+            self.conclude_splits()
+            self.splits.begin(clock or Clock())
+            self.conclude_splits()
+            return
         least: tuple[float, str] | None = None
         for each in self._contenders():
             if clock is not None and clock.is_over:
@@ -91,6 +147,75 @@ class RuntimeTask(ScheduleTask):
             self.board.raise_bound(self.board.value, ORDERS_OF_RUNTIME)
         elif least is not None:
             raise MemoryInfeasible(f"{self._among('none')} fits; {least[1]}")
+
+    @property
+    def placed(self) -> PipelineInstance:
+        """The pipeline with as many stages on each device as the best schedule has."""
+        if self.schedule is None or self.splits is None:
+            return self.instance
+        stages = self.schedule.problem.chosen(CHOSEN_LAYERS).shape[1]
+        return in_chunks(self.instance, stages // self.instance.num_devices)
+
+    def conclude_splits(self) -> bool:
+        """Raise the bound to that of all settings; return whether a search may end.
+
+        Raises `MemoryInfeasible`: no split fits under any order.
+        """
+        splits = self.splits
+        assert splits is not None
+        if splits.bound >= NEVER:
+            raise MemoryInfeasible(
+                f"memory: no split of the layers fits, {self._among('none')}"
+            )
+        is_proved = splits.bound >= splits.value
+        self.board.raise_bound(splits.bound, ORDERS_OF_RUNTIME if is_proved else LAYERS)
+        return self.board.is_good_enough
+
+    def search_below(
+        self, analytic: int, claimed: int | None, limits: SearchLimits
+    ) -> ExactAnswer:
+        """Search splits for a turn, see `ScheduleTask.search_below`."""
+        if self.splits is None:
+            return super().search_below(analytic, claimed, limits)
+        try:
+            self.splits.search(Clock(), limits.seed, 1, self.conclude_splits)
+        except MemoryInfeasible:
+            return ExactAnswer(None, claimed, True, StopReason.INFEASIBLE, True, 0.0)
+        board, schedule = self.board, None
+        if board.value is not None and (claimed is None or board.value < claimed):
+            schedule = board.schedule
+        is_proved = claimed is not None and board.bound.value >= claimed
+        reason = StopReason.INFEASIBLE if is_proved else StopReason.DETERMINISTIC
+        return ExactAnswer(schedule, claimed, is_proved, reason, True, 0.0)
+
+    def _keep(self, contender: Contender) -> None:
+        """Propose the best split of a contender, and list it if it is one of the best."""
+        settings, layers = contender.settings, contender.layers
+        assert layers is not None
+        listed = sorted(self.outcomes.values(), key=self._listed_value)[:FEW_SPLITS]
+        if len(listed) == FEW_SPLITS and contender.value >= self._listed_value(
+            listed[-1]
+        ):
+            return
+        self.settings[settings.words] = settings
+        schedule = contender.schedule(contender.counts(layers))
+        self.note(HeuristicOutcome(settings.words, HeuristicStatus.FEASIBLE, schedule))
+        best = sorted(self.outcomes.values(), key=self._listed_value)[:FEW_SPLITS]
+        self.outcomes = {each.name: each for each in best}
+
+    def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
+        """Return the entry of settings, with the runtime that runs them where it has splits."""
+        entry = super().entry(outcome)
+        settings = self.settings.get(outcome.name)
+        if self.splits is None or settings is None:
+            return entry
+        of = RuntimeFigures(
+            name=self.family.name, settings=settings.named, order=settings.words
+        )
+        return entry.model_copy(update={RULE: of})
+
+    def _listed_value(self, outcome: HeuristicOutcome) -> int:
+        return NEVER if outcome.schedule is None else outcome.schedule.value
 
     def _contenders(self) -> Iterator[RuntimeSettings]:
         """Yield settings one of which is the best; the outcome of each is noted before the next.
@@ -125,8 +250,14 @@ class RuntimeTask(ScheduleTask):
         reason, rule = str(broken[0]) if broken else None, BrokenRule.first_of(broken)
         return HeuristicOutcome(each.words, status, schedule, reason, broken=rule)
 
+    @property
+    def num_settings(self) -> int:
+        """Number of settings that were timed, or shown not to be the best ones."""
+        splits = self.splits
+        return len(self.settings) if splits is None else splits.num_settings
+
     def _among(self, which: str) -> str:
-        return f"{which} of the orders that {self.family.title} runs ({len(self.settings)} timed)"
+        return f"{which} of the orders that {self.family.title} runs ({self.num_settings} timed)"
 
     def begin_from(self, given: Any) -> None:
         """Refuse: every order is tried."""
@@ -165,7 +296,7 @@ class RuntimeTask(ScheduleTask):
             name=self.family.name,
             settings={} if best is None else self.settings[best.by].named,
             order=None if best is None else best.by,
-            orders=len(self.settings),
+            orders=self.num_settings,
             free_value=value,
             free_bound=bound,
             price=price,
@@ -176,6 +307,8 @@ def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
     modes = modes_of(instance)
     if modes is not None and has_open_modes(instance):
         return lower_pipeline(instance, exact=exact, choice=modes.relaxed)
+    if instance.layers is not None:
+        return lower_split(instance, even_counts(instance), exact=exact)
     return kind.lower(instance, exact=exact)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, split_by
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.modes.baselines import OrderedModes
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
@@ -26,10 +30,13 @@ class RuntimeSettings:
     """One way to run a pipeline."""
 
     words: str  # unlike those of every other one
-    named: dict[str, Any]  # the same for programs: group_size, combined, mode, kept
+    named: dict[str, Any]  # the same for programs: as in `RuntimeFigures`
     orders: Sequence[Order]  # of each rank
     choice: IntArray | None = (
         None  # mode of each stage and micro-batch, where they have modes
+    )
+    rule: RecomputeRule | None = (
+        None  # layers that recompute, where they are shared out
     )
 
     def timed(self, instance: PipelineInstance, problem: Problem) -> Schedule:
@@ -38,6 +45,8 @@ class RuntimeSettings:
         `problem`: its problem, or that of any modes.
         Raises `DeadlockError`: the orders wait for each other.
         """
+        if instance.layers is not None:
+            instance = split_by(instance, problem.chosen(CHOSEN_LAYERS))
         request = Request(instance.by_rank(), problem)
         if self.choice is not None:
             found = OrderedModes(request, self.orders).timed(self.choice, waits=True)
@@ -47,6 +56,20 @@ class RuntimeSettings:
         proposal: Proposal = heuristic.propose(request)
         return proposal.schedule.normalised()
 
+    def refused(self, choices: Mapping[str, IntArray]) -> str | None:
+        """Return in words which choices of a problem are not those of the settings, or None."""
+        modes, counts = choices.get(CHOSEN_MODES), choices.get(CHOSEN_LAYERS)
+        if self.choice is not None and (
+            modes is None or not np.array_equal(modes, self.choice)
+        ):
+            return "the modes are others"
+        if counts is None or self.rule is None:
+            return None
+        wanted = self.rule.counts(counts.sum(axis=0), len(counts))
+        if np.array_equal(counts, wanted):
+            return None
+        return "other layers recompute"
+
 
 def settings_of(
     family: RuntimeFamily, instance: PipelineInstance
@@ -54,15 +77,22 @@ def settings_of(
     """Yield every way in which a runtime of few orders runs a pipeline.
 
     `instance`: a pipeline to which it has no obstacle.
-    Yields: orders by the size of groups, with each choice of modes.
+    Yields: orders by the size of groups, with each choice of modes, or with each rule by which
+        layers recompute, whatever their split.
     """
-    modes = modes_of(instance)
+    modes, layers = modes_of(instance), instance.layers
     assert family.orders is not None
     for order in family.orders(shape_of(instance)):
         named: dict[str, Any] = (
             {} if order.group_size is None else {"group_size": order.group_size}
         )
         named |= {"combined": True} if order.is_combined else {}
+        for rule in () if layers is None else family.rules(layers, instance.num_stages):
+            words = f"{order.words}, {rule.words}"
+            more = named | rule.named
+            yield RuntimeSettings(words, more, order.orders, rule=rule)
+        if layers is not None:
+            continue
         if modes is None:
             yield RuntimeSettings(order.words, named, order.orders)
             continue

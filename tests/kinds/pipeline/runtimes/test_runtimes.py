@@ -481,17 +481,6 @@ class TestObstacles:
         ):
             solved(ppsolve.parse_instance(graph), "torch")
 
-    def test_layers(self) -> None:
-        layers = {"body": {"count": 4, "forward": 1, "backward": 2}}
-        data = {
-            "kind": "pipeline",
-            "num_devices": 2,
-            "num_microbatches": 3,
-            "layers": layers,
-        }
-        with pytest.raises(InputError, match="layers: expected a split that is given"):
-            solved(ppsolve.parse_instance(data), "megatron")
-
     def test_every_shape_has_a_simulated_order(self) -> None:
         """Legal sizes of groups by the documentation, for all small shapes."""
         for ranks, count in product(range(2, 6), range(2, 14)):

@@ -1,0 +1,486 @@
+"""Splits of layers for a runtime of few orders: each order with each rule of recomputing."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from ppsolve.models.core.problem import IntArray, Objective
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import (
+    in_chunks,
+    open_chunks,
+    with_whole_backwards,
+)
+from ppsolve.models.kinds.pipeline.lowering import lower_split
+from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.layers.linear import (
+    SplitAnswer,
+    SplitTimes,
+    common_rows,
+    in_flight_at_forwards,
+    peaks_of_order,
+)
+from ppsolve.solver.kinds.pipeline.layers.ordered import (
+    MODEL_LIMITS,
+    PATHS,
+    OrderedSplits,
+    even_counts,
+)
+from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
+from ppsolve.solver.kinds.pipeline.layers.search import HEAT, LayerSearch
+from ppsolve.solver.kinds.pipeline.runtimes.claims import CHUNKS
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
+
+NEVER = 2**62
+"""Makespan of a split that does not fit."""
+
+KNOWN_RATES = 50_000
+"""Splits of one setting whose makespans are kept."""
+
+MOST_RATED = 20_000
+"""Splits of all settings together that are all rated."""
+
+SLOW = 50
+"""Splits rated by a kernel in the time of one whose memory or transfers need a schedule."""
+
+NUM_OPENED = 8
+"""Settings that get a first split in each turn of the search."""
+
+NUM_PROVED = 2
+"""Settings whose bound is raised in each turn of the search."""
+
+PROOF_SHARE = 0.1
+"""Share of the time left that goes to one of them."""
+
+NUM_ANNEALED = 6
+"""Settings whose splits are annealed in each turn of the search."""
+
+FIRST_STEPS, MOST_STEPS = 1_000, 16_000
+"""Splits that are rated the first time that settings are annealed, doubled each time, and later."""
+
+
+class RuntimeShape:
+    """A pipeline with layers whose devices have as many stages each as a runtime may give them.
+
+    `instance`: the pipeline, its placement no longer open.
+    `whole`: the same with whole backwards, as the runtime runs them.
+    `even`: the even split of that.
+    """
+
+    def __init__(
+        self, family: RuntimeFamily, instance: PipelineInstance, scale: TimeScale
+    ) -> None:
+        self.family, self.instance = family, instance
+        layers = instance.layers
+        assert layers is not None
+        self.layers, self.types = layers, len(layers.names)
+        self.whole = with_whole_backwards(instance)
+        self.even = lower_split(self.whole, even_counts(self.whole), scale=scale)
+        self.times = SplitTimes.of(self.whole, scale)
+        self._splits: dict[int, OrderedSplits] = {}
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return self.instance.num_stages
+
+    @property
+    def is_longest_path(self) -> bool:
+        """Whether orders alone decide when ops start, and how much memory is in use.
+
+        Transfers and all-reduces are served first come, first served. Where an op of no time meets
+        others, memory is that of moments, not of orders.
+        """
+        instance = self.instance
+        backward = self.times.each[1:, 0].sum()
+        return bool(
+            instance.p2p.mode == "delay"
+            and instance.allreduce is None
+            and instance.objective is Objective.MAKESPAN
+            and min(self.times.each[0, 0], backward) > 0
+        )
+
+    @property
+    def num_rated(self) -> int:
+        """Number of ways to share the layers out, times the effort for each."""
+        count = math.comb(self.layers.body.count - 1, self.stages - 1)
+        return count if self.is_longest_path else count * SLOW
+
+    def every_split(self) -> Iterator[IntArray]:
+        """Yield the layers of each stage, int64[S], of every split."""
+        count = self.layers.body.count
+        for cuts in combinations(range(1, count), self.stages - 1):
+            ends = (0, *cuts, count)
+            yield np.array([b - a for a, b in pairwise(ends)], dtype=np.int64)
+
+    def least_time(self, rule: RecomputeRule) -> int:
+        """Return ticks that some device needs in any split, whatever memory there is.
+
+        Within a time every device takes so many layers, the most where all but one of its stages
+        have one; together they have to take all. Stages before have one layer at the least.
+        """
+        count, devices = self.layers.body.count, self.instance.num_devices
+        chunks = self.stages // devices
+        each, fixed = self.times.each.sum(axis=0), self.times.fixed.sum(axis=0)
+        layers = np.arange(chunks, count + 1)
+        of_type = layers
+        if rule.most is not None:
+            of_type = chunks - 1 + np.minimum(layers - chunks + 1, rule.most)
+        ticks = each[0] * (layers - of_type) + each[rule.number] * of_type
+        ready = np.zeros(devices, dtype=np.int64)
+        if self.instance.objective is Objective.MAKESPAN:
+            alone = each[rule.number] + fixed[:devices]
+            ready = np.cumsum(alone) - alone
+        busy = [
+            self.instance.num_microbatches * (ticks + fixed[device::devices].sum())
+            + ready[device]
+            for device in range(devices)
+        ]
+
+        def are_taken(limit: int) -> bool:
+            most = [int(np.searchsorted(row, limit, side="right")) for row in busy]
+            return min(most) > 0 and sum(most) + devices * (chunks - 1) >= count
+
+        return bisect_left(range(NEVER), True, key=are_taken)
+
+    @cached_property
+    def settings(self) -> list[RuntimeSettings]:
+        """Every order with every rule."""
+        return list(settings_of(self.family, self.instance))
+
+    @cached_property
+    def in_flight(self) -> list[IntArray] | None:
+        """Micro-batches in flight under every order, for each device int64[rows, its stages].
+
+        None where memory is not decided by orders.
+        """
+        if not self.is_longest_path:
+            return None
+        devices = self.instance.stage_to_device
+        orders = {id(each.orders): each.orders for each in self.settings}
+        first, *others = orders.values()
+        common = peaks_of_order(devices, first)
+        for each in others:
+            tables = in_flight_at_forwards(devices, each)
+            common = list(map(common_rows, common, tables))
+        return common
+
+    def modelled(self, rule: RecomputeRule, clock: Clock) -> SplitAnswer:
+        """Return a good split under a rule, and a bound on all of them under every order."""
+        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
+
+        if self.instance.objective is not Objective.MAKESPAN:
+            return SplitAnswer(None, 0)
+        model = LayerModel(self.whole, self.even.scale, self.in_flight, rule)
+        return model.solve(MODEL_LIMITS, clock)
+
+    def splits(self, settings: RuntimeSettings) -> OrderedSplits:
+        """Return the splits under the order of settings, which those of other rules share."""
+        key = id(settings.orders)
+        if key not in self._splits:
+            self._splits[key] = OrderedSplits(self.whole, self.even, settings.orders)
+        return self._splits[key]
+
+
+@dataclass(eq=False)
+class Contender:
+    """Settings of a runtime, with the best split that is known for them.
+
+    `bound`: ticks below which no split of these settings is; `NEVER` where none fits.
+    `layers`: int64[S], the best split; `value` is its makespan.
+    `is_open`: whether any split was looked for.
+    `proofs`, `rounds`: how often the bound was raised, and splits annealed.
+    """
+
+    shape: RuntimeShape
+    settings: RuntimeSettings
+    bound: int
+    layers: IntArray | None = None
+    value: int = NEVER
+    is_open: bool = False
+    proofs: int = 0
+    rounds: int = 0
+    _rates: dict[bytes, int | None] = field(default_factory=dict)
+    _tried: list[IntArray] = field(default_factory=list)
+
+    @cached_property
+    def splits(self) -> OrderedSplits:
+        """The splits under its order."""
+        return self.shape.splits(self.settings)
+
+    @property
+    def is_longest_path(self) -> bool:
+        """As of its shape."""
+        return self.shape.is_longest_path
+
+    @property
+    def rule(self) -> RecomputeRule:
+        """Which layers recompute."""
+        assert self.settings.rule is not None
+        return self.settings.rule
+
+    def counts(self, layers: IntArray) -> IntArray:
+        """Return a split by type, int64[types, S]."""
+        return self.rule.counts(layers, self.shape.types)
+
+    def rate(self, layers: IntArray) -> int | None:
+        """Return the makespan of a split in ticks, None where memory is too small."""
+        key = layers.tobytes()
+        if key not in self._rates:
+            if len(self._rates) >= KNOWN_RATES:
+                self._rates.clear()
+            self._rates[key] = self._rated(self.counts(layers))
+        return self._rates[key]
+
+    def _rated(self, counts: IntArray) -> int | None:
+        if self.is_longest_path:
+            return self.splits.rate(counts)
+        found = self.schedule(counts)
+        return None if check_schedule(found.problem, found) else found.value
+
+    def schedule(self, counts: IntArray) -> Schedule:
+        """Return the schedule of a split as the runtime runs it."""
+        instance = self.shape.instance
+        problem = lower_split(instance, counts, scale=self.splits.scale)
+        return self.settings.timed(instance, problem)
+
+    def consider(self, layers: IntArray | None) -> None:
+        """Keep a split if it is better than the best one."""
+        rated = None if layers is None else self.rate(layers)
+        if rated is not None and rated < self.value:
+            self.layers, self.value = layers, rated
+
+    def fill(self) -> None:
+        """Share out layer after layer, each to the least busy device that has room for it."""
+        self.is_open = True
+        shape = self.shape
+        layers = np.ones(shape.stages, dtype=np.int64)
+        devices = np.array(shape.instance.stage_to_device)
+        for _ in range(shape.layers.body.count - shape.stages):
+            ticks = shape.times.ticks(self.counts(layers)).sum(axis=0)
+            busy = np.bincount(devices, weights=ticks)[devices]
+            for stage in np.lexsort((ticks, busy)).tolist():
+                layers[stage] += 1
+                if not self.is_longest_path or self.splits.fits(self.counts(layers)):
+                    break
+                layers[stage] -= 1
+            else:
+                return
+        self.consider(layers)
+
+    @property
+    def steps(self) -> int:
+        """Splits that are rated the next time that it is annealed."""
+        steps = min(FIRST_STEPS << min(self.rounds, 20), MOST_STEPS)
+        return steps if self.is_longest_path else -(-steps // SLOW)
+
+    def anneal(self, seed: int, clock: Clock) -> None:
+        """Search a better split from the best one, every third time from a hotter start."""
+
+        def rate(counts: IntArray) -> int | None:
+            return self.rate(counts[0])
+
+        if self.layers is None:
+            return
+        heat = HEAT * (10 if self.rounds % 3 == 2 else 1)
+        search = LayerSearch(rate, seed, self.steps, heat=heat, by_clock=False)
+        search.run(self.layers[None, :], clock, self.bound)
+        self.rounds += 1
+        self.consider(None if search.best is None else search.best[0])
+
+    def enumerate(self, clock: Clock) -> None:
+        """Rate every split, which makes the best one the bound."""
+        self.is_open = True
+        for layers in self.shape.every_split():
+            if clock.is_over:
+                return
+            self.consider(layers)
+        self.bound = max(self.bound, self.value)
+
+    def prove(self, clock: Clock, value: int, paths: int = PATHS) -> None:
+        """Raise the bound by a model of all splits that grows by longest paths.
+
+        `value`: makespan of the best settings; a bound above it is not asked for.
+        `paths`: longest paths at the most.
+        """
+        self.proofs += 1
+        if self.layers is not None and not self._tried:
+            self._tried.append(self.counts(self.layers))
+        below = None if value == NEVER else value
+        answer = self.splits.by_paths(clock, self.rule, paths, below, self._tried)
+        self.bound = max(self.bound, NEVER if answer.is_infeasible else answer.bound)
+        if answer.counts is not None:
+            self.consider(answer.counts.sum(axis=0))
+
+
+@dataclass(eq=False)
+class RuledShape:
+    """A shape under a rule: what no order of the runtime can be better than.
+
+    `bound`: ticks below which no split is, in any order; `NEVER` where none fits.
+    `contenders`: the orders, where one of them may be the best.
+    """
+
+    shape: RuntimeShape
+    rule: RecomputeRule
+    bound: int
+    contenders: list[Contender] = field(default_factory=list)
+
+    @property
+    def least(self) -> int:
+        """Ticks below which no split of any order is."""
+        return min((each.bound for each in self.contenders), default=self.bound)
+
+
+class RuntimeSplits:
+    """All settings of a runtime of few orders for a pipeline with layers.
+
+    `scale`: ticks of every split.
+    `keep`: called with contenders that are worth a report, each time they have a better split.
+    """
+
+    def __init__(
+        self,
+        family: RuntimeFamily,
+        instance: PipelineInstance,
+        scale: TimeScale,
+        keep: Callable[[Contender], None],
+    ) -> None:
+        self.family, self.scale, self._keep = family, scale, keep
+        self._chunks = open_chunks(instance)
+        placed = [in_chunks(instance, n) for n in self._chunks] or [instance]
+        shapes = [self._shape(each) for each in placed if not family.obstacle(each)]
+        ruled = (
+            RuledShape(shape, rule, shape.least_time(rule))
+            for shape in shapes
+            for rule in family.rules(shape.layers, shape.stages)
+        )
+        self.ruled = sorted(ruled, key=lambda each: (each.shape.stages, each.bound))
+        self.value = NEVER
+        self._kept: dict[Contender, int] = {}
+
+    def _shape(self, instance: PipelineInstance) -> RuntimeShape:
+        return RuntimeShape(self.family, instance, self.scale)
+
+    @property
+    def contenders(self) -> list[Contender]:
+        """Settings that may be better than the best ones, those of the least bound first."""
+        every = (each for ruled in self.ruled for each in ruled.contenders)
+        alive = (each for each in every if each.bound < self.value)
+        return sorted(alive, key=lambda each: each.bound)
+
+    @property
+    def bound(self) -> int:
+        """Ticks below which nothing is that the runtime runs; `NEVER` where nothing fits."""
+        return min(self.value, min(each.least for each in self.ruled))
+
+    @property
+    def num_settings(self) -> int:
+        """Number of settings that were looked at, one by one or all of a rule together."""
+        return sum(len(each.contenders) or 1 for each in self.ruled)
+
+    def begin(self, clock: Clock) -> None:
+        """Rate a first split of each shape and rule that may be the best, and bound all of them.
+
+        Where there are few splits in all, each of them is rated.
+        """
+        for ruled in self.ruled:
+            # One rule for all layers of few stages, for a first schedule before any model.
+            if ruled.shape is self.ruled[0].shape and ruled.rule.most is None:
+                self._contend(ruled)
+        for ruled in self.ruled:
+            if clock.is_over:
+                return
+            if ruled.bound < self.value:
+                self._bound(ruled, clock)
+        if sum(each.shape.num_rated for each in self.contenders) <= MOST_RATED:
+            for each in self.contenders:
+                if each.bound < self.value:
+                    each.enumerate(clock)
+                    self._note(each)
+
+    def _contend(self, ruled: RuledShape) -> None:
+        """Make the orders of a rule contenders, and look for a split of the first one."""
+        ruled.contenders = [
+            Contender(ruled.shape, self._named(settings, ruled.shape), ruled.bound)
+            for settings in ruled.shape.settings
+            if settings.rule == ruled.rule
+        ]
+        ruled.contenders[0].fill()
+        self._note(ruled.contenders[0])
+
+    def _bound(self, ruled: RuledShape, clock: Clock) -> None:
+        """Bound a shape and rule by a model, and rate its answer where it may be the best."""
+        answer = ruled.shape.modelled(ruled.rule, clock)
+        ruled.bound = max(ruled.bound, NEVER if answer.is_infeasible else answer.bound)
+        if ruled.bound < self.value and not ruled.contenders:
+            self._contend(ruled)
+        for each in ruled.contenders:
+            each.bound = max(each.bound, ruled.bound)
+        if ruled.bound < self.value and answer.counts is not None:
+            ruled.contenders[0].consider(answer.counts.sum(axis=0))
+            self._note(ruled.contenders[0])
+
+    def _named(self, settings: RuntimeSettings, shape: RuntimeShape) -> RuntimeSettings:
+        """Return settings that say how many stages each device has, where that is open."""
+        if not self._chunks:
+            return settings
+        chunks = shape.stages // shape.instance.num_devices
+        words = settings.words
+        if chunks > 1:
+            words = f"{chunks} virtual stages, {words}"
+        return replace(settings, words=words, named={CHUNKS: chunks} | settings.named)
+
+    def _note(self, contender: Contender) -> None:
+        """Keep a better split of a contender for the report."""
+        if contender.value < self._kept.get(contender, NEVER):
+            self._kept[contender] = contender.value
+            self.value = min(self.value, contender.value)
+            self._keep(contender)
+
+    def search(
+        self, clock: Clock, seed: int, turns: float, conclude: Callable[[], bool]
+    ) -> None:
+        """Search better splits and better bounds in turns, until nothing can be better.
+
+        `turns`: how many at the most.
+        `conclude`: called after each turn; returns whether what is known suffices.
+        """
+        number = 0
+        while number < turns and (alive := self.contenders):
+            for each in self._turn(alive, seed + number, clock):
+                self._note(each)
+                if clock.is_over:
+                    return
+            number += 1
+            if conclude():
+                return
+
+    def _turn(
+        self, alive: list[Contender], seed: int, clock: Clock
+    ) -> Iterator[Contender]:
+        """Yield some settings, each after something was done for it."""
+        for each in [each for each in alive if not each.is_open][:NUM_OPENED]:
+            each.fill()
+            if each.layers is None and each.is_longest_path:
+                each.prove(clock, self.value, paths=1)
+            yield each
+        fitting = [each for each in alive if each.layers is not None]
+        for each in sorted(fitting, key=lambda each: each.value)[:NUM_ANNEALED]:
+            each.anneal(seed, clock)
+            yield each
+        modelled = [each for each in alive if each.is_open and each.is_longest_path]
+        for each in sorted(modelled, key=lambda each: each.proofs)[:NUM_PROVED]:
+            each.prove(clock.share(PROOF_SHARE), self.value)
+            yield each
