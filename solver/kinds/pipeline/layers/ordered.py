@@ -162,7 +162,7 @@ class OrderedSplits:
         """
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 
-        model = LayerModel(self._instance, self.scale, self.in_flight, rule)
+        model = LayerModel(self._instance, self.scale, self.in_flight, rule=rule)
         if below is not None:
             model.cp.add(model.makespan < below)
         tried = [] if tried is None else tried

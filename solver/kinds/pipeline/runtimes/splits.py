@@ -182,7 +182,7 @@ class RuntimeShape:
 
         if self.instance.objective is not Objective.MAKESPAN:
             return SplitAnswer(None, 0)
-        model = LayerModel(self.whole, self.even.scale, self.in_flight, rule)
+        model = LayerModel(self.whole, self.even.scale, self.in_flight, rule=rule)
         return model.solve(MODEL_LIMITS, clock)
 
     def splits(self, settings: RuntimeSettings) -> OrderedSplits:
