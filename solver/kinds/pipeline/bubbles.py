@@ -22,6 +22,7 @@ from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_c
 from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.steps import STEP_KIND
+from ppsolve.solver.board import Board
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.dag import Dag
@@ -38,8 +39,10 @@ def with_fillers(heuristic: Heuristic) -> Heuristic:
             return heuristic.propose(request)
         plain = instance.model_copy(update={"fillers": (), "steps": 1})
         problem = lower_pipeline(plain, scale=request.problem.scale)
+        # What it finds on the way is a schedule of one step: none for the board of the run.
+        effort = replace(request.effort, board=Board())
         step: Proposal = heuristic.propose(
-            replace(request, instance=plain, problem=problem)
+            replace(request, instance=plain, problem=problem, effort=effort)
         )
         fillers = device_choices(instance, request.problem)
         schedule = fill_bubbles(fillers, step.schedule)

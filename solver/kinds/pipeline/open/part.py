@@ -21,6 +21,7 @@ from ppsolve.models.kinds.pipeline.joint import read_assignment
 from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, counts_of_document
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, choice_of, modes_of
 from ppsolve.models.kinds.pipeline.overlap_blocks import timed_by
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.inner import InnerInstances
@@ -111,10 +112,11 @@ class CombinedPart(OpenPart):
                 refusal = refusal or NotApplicableError(reason)
                 continue
             problem = replace(space.problem(choices), choices={})
+            # What it finds on the way says no choices: none for the board of the run.
+            effort = replace(request.effort, board=Board())
+            asked = replace(request, instance=fixed, problem=problem, effort=effort)
             try:
-                proposal = propose(
-                    heuristic, replace(request, instance=fixed, problem=problem)
-                )
+                proposal = propose(heuristic, asked)
             except PpsolveError as error:
                 refusal = error
                 continue
