@@ -309,19 +309,26 @@ class LayersDecision(Decision):
 
 
 class DevicesDecision(Decision):
-    """The device of each filler that has a choice, int64[fillers], by place in its list."""
+    """The device of each filler that has a choice, int64[fillers], by place in its list.
+
+    Other choices make other numbers of ops: fillers are told by their order alone.
+    """
 
     field = CHOSEN_DEVICES
 
     def __init__(self, problem: FillerDevices) -> None:
-        self.ops = sorted(problem.covering)
-        counts = [len(problem.covering[op]) + 1 for op in self.ops]
+        counts = [len(problem.covering[op]) + 1 for op in self.ops(problem)]
         self.counts = np.array(counts, dtype=np.int64)
-        self.open = np.full(len(self.ops), UNDECIDED, dtype=np.int64)
+        self.open = np.full(len(counts), UNDECIDED, dtype=np.int64)
+
+    @staticmethod
+    def ops(problem: FillerDevices) -> list[int]:
+        """Return the fillers that have a choice, as ops of a problem."""
+        return sorted(problem.covering)
 
     def options(self, problem: FillerDevices, choice: IntArray) -> IntArray:
         """Return the numbers of the options of a choice; open fillers take none."""
-        pairs = zip(self.ops, choice.tolist(), strict=True)
+        pairs = zip(self.ops(problem), choice.tolist(), strict=True)
         numbers = [problem.covering[op][place - 1] for op, place in pairs if place > 0]
         return np.array(sorted(numbers), dtype=np.int64)
 
@@ -330,7 +337,7 @@ class DevicesDecision(Decision):
         chosen = set(numbers.tolist())
         places = [
             next((n + 1 for n, o in enumerate(problem.covering[op]) if o in chosen), 0)
-            for op in self.ops
+            for op in self.ops(problem)
         ]
         return np.array(places, dtype=np.int64)
 
@@ -354,7 +361,7 @@ class DevicesDecision(Decision):
         """Return choices with another device of one filler."""
         return [
             near
-            for filler in range(len(self.ops))
+            for filler in range(len(self.counts))
             for near in self._elsewhere(choice, filler)
         ]
 

@@ -199,7 +199,8 @@ class PipelineSpace:
         decision = self._devices
         placed = problem.problem(decision.options(problem, choice))
         mobile = np.zeros(base.num_ops, dtype=np.bool_)
-        mobile[[decision.ops[n] for n in np.flatnonzero(choice == UNDECIDED)]] = True
+        fillers = np.array(decision.ops(problem), dtype=np.int64)
+        mobile[fillers[choice == UNDECIDED]] = True
         return without_resources(placed, mobile) if mobile.any() else placed
 
     @property

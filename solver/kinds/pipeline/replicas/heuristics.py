@@ -34,12 +34,13 @@ def members_of(problem: Problem) -> Members:
         mine = problem.microbatch[
             (problem.replica == replica) & (problem.microbatch != FREE)
         ]
-        members.append(tuple(dict.fromkeys(mine.tolist())))
+        members.append(tuple(dict.fromkeys((mine // problem.slices).tolist())))
     return tuple(members)
 
 
 def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProblem]:
     """Return the replicas of a pipeline, each alone."""
+    instance = instance.in_numbers()
     problems = lower_replicas(instance, members)
     stops = np.cumsum([problem.num_ops for problem in problems]).tolist()
     return [
