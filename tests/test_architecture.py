@@ -447,7 +447,13 @@ def test_brute_force_shares_no_code_with_the_solver() -> None:
 def test_the_plain_model_of_pipelines_shares_no_code_with_the_program() -> None:
     paths = [
         ROOT / "tests" / "outside" / name
-        for name in ("plain_model.py", "generators.py")
+        for name in (
+            "plain_model.py",
+            "combined_model.py",
+            "open_choices.py",
+            "timed_program.py",
+            "generators.py",
+        )
     ]
     used = {name for path in paths for name, _ in imports(path)}
     assert not [name for name in used if top(name) == "ppsolve"]
