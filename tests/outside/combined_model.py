@@ -430,7 +430,7 @@ class _Reader:
                 for name in _listed(filler, "after")
                 for ends in self.named(name, step)
             ]
-            self.program.wait([ends.result for ends in above], names[0])
+            self.program.wait([ends.last for ends in above], names[0])
             for name in _listed(filler, "before"):
                 for ends in self.named(name, step):
                     self.program.wait([names[-1]], ends.first)
