@@ -25,7 +25,7 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     split is not known.
 
     The JSON has ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
-    stage s has the layers parts[s] to parts[s + 1] - 1. Where all layers recompute it has
+    stage s has the layers parts[s] to parts[s + 1] - 1; where all layers recompute also
     ``activation_checkpoint_interval``, each by itself.
     """
     DEEPSPEED.order_of(program.rows, program.shape)
@@ -34,10 +34,11 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
         raise InputError(text, field="--layers")
+    bounds = list(accumulate(layers, initial=0))
     document: dict[str, Any] = {
         "num_stages": ranks,
         "gradient_accumulation_steps": count,
-        "parts": list(accumulate(layers, initial=0)),
+        "parts": bounds,
     }
     if modes_in(program) - {KEEP}:
         document["activation_checkpoint_interval"] = 1

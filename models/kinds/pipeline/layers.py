@@ -312,19 +312,19 @@ def with_whole_backwards(instance: PipelineInstance) -> PipelineInstance:
     if not layers.body.is_split:
         return instance
     halves = ("backward_input", "backward_weight")
-    made: dict[str, LayerCost] = {}
+    costs: dict[str, LayerCost] = {}
     for field in ("body", "first", "last"):
         cost = getattr(layers, field)
         if cost is not None:
             backward = sum(getattr(cost, half) for half in halves)
             update = {"backward": backward, **dict.fromkeys(halves)}
-            made[field] = cost.model_copy(update=update)
-    whole = layers.model_copy(update=made)
-    counts = whole.evenly(instance.num_stages)
+            costs[field] = cost.model_copy(update=update)
+    unsplit = layers.model_copy(update=costs)
+    counts = unsplit.evenly(instance.num_stages)
     times = instance.times.model_copy(
-        update={**dict.fromkeys(halves), **whole.amounts(counts)[0]}
+        update={**dict.fromkeys(halves), **unsplit.amounts(counts)[0]}
     )
-    return instance.model_copy(update={"layers": whole, "times": times})
+    return instance.model_copy(update={"layers": unsplit, "times": times})
 
 
 def times_of_layers(layers: Layers) -> list[Fraction]:

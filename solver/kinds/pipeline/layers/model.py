@@ -76,12 +76,12 @@ class LayerModel:
         for number, row in enumerate(self.counts):
             for stage, count in enumerate(row):
                 if number not in {0, rule.number} or (
-                    number == 0 and rule.number and rule.most is None
+                    number == 0 and rule.number and rule.limit is None
                 ):
                     self.cp.add(count == 0)
-                elif number and rule.most is not None:
+                elif number and rule.limit is not None:
                     layers = count + self.counts[0][stage]
-                    self.cp.add_min_equality(count, [layers, rule.most])
+                    self.cp.add_min_equality(count, [layers, rule.limit])
 
     def _time(self, row: int, stage: int) -> Any:
         """Return the ticks of an op of a stage as an expression."""

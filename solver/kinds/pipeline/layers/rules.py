@@ -21,20 +21,20 @@ class RecomputeRule:
 
     name: str = KEPT
     number: int = 0  # of the type
-    most: int | None = None  # layers of a stage that are of the type; all by default
+    limit: int | None = None  # layers of a stage that are of the type; all by default
 
     @property
     def words(self) -> str:
         """The rule in words."""
-        if self.most is None:
+        if self.limit is None:
             return f"all {self.name}"
-        return f"first {self.most} {self.name}"
+        return f"first {self.limit} {self.name}"
 
     @property
     def named(self) -> dict[str, Any]:
         """The rule as documents have it."""
-        most = {} if self.most is None else {"recompute_num_layers": self.most}
-        return {"mode": self.name, **most}
+        limit = {} if self.limit is None else {"recompute_num_layers": self.limit}
+        return {"mode": self.name, **limit}
 
     def counts(self, layers: IntArray, types: int) -> IntArray:
         """Return the layers of each type and stage, int64[types, S].
@@ -44,7 +44,7 @@ class RecomputeRule:
         counts = np.zeros((types, len(layers)), dtype=np.int64)
         counts[0] = layers
         if self.number:
-            of_type = layers if self.most is None else np.minimum(layers, self.most)
+            of_type = layers if self.limit is None else np.minimum(layers, self.limit)
             counts[self.number] = of_type
             counts[0] -= of_type
         return counts
@@ -64,5 +64,5 @@ def first_rules(layers: Layers, stages: int) -> Iterator[RecomputeRule]:
     if FULL not in layers.names:
         return
     number = layers.names.index(FULL)
-    for most in range(1, layers.body.count - stages + 1):
-        yield RecomputeRule(FULL, number, most)
+    for limit in range(1, layers.body.count - stages + 1):
+        yield RecomputeRule(FULL, number, limit)

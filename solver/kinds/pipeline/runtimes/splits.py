@@ -74,7 +74,7 @@ class RuntimeShape:
     """A pipeline with layers whose devices have as many stages each as a runtime may give them.
 
     `instance`: the pipeline, its placement no longer open.
-    `whole`: the same with whole backwards, as the runtime runs them.
+    `unsplit`: the same with whole backwards, as the runtime runs them.
     `even`: the even split of that.
     """
 
@@ -85,9 +85,9 @@ class RuntimeShape:
         layers = instance.layers
         assert layers is not None
         self.layers, self.types = layers, len(layers.names)
-        self.whole = with_whole_backwards(instance)
-        self.even = lower_split(self.whole, even_counts(self.whole), scale=scale)
-        self.times = SplitTimes.of(self.whole, scale)
+        self.unsplit = with_whole_backwards(instance)
+        self.even = lower_split(self.unsplit, even_counts(self.unsplit), scale=scale)
+        self.times = SplitTimes.of(self.unsplit, scale)
         self._splits: dict[int, OrderedSplits] = {}
 
     @property
@@ -132,15 +132,15 @@ class RuntimeShape:
         """
         count, devices = self.layers.body.count, self.instance.num_devices
         chunks = self.stages // devices
-        each, fixed = self.times.each.sum(axis=0), self.times.fixed.sum(axis=0)
+        layer, fixed = self.times.each.sum(axis=0), self.times.fixed.sum(axis=0)
         layers = np.arange(chunks, count + 1)
         of_type = layers
-        if rule.most is not None:
-            of_type = chunks - 1 + np.minimum(layers - chunks + 1, rule.most)
-        ticks = each[0] * (layers - of_type) + each[rule.number] * of_type
+        if rule.limit is not None:
+            of_type = chunks - 1 + np.minimum(layers - chunks + 1, rule.limit)
+        ticks = layer[0] * (layers - of_type) + layer[rule.number] * of_type
         ready = np.zeros(devices, dtype=np.int64)
         if self.instance.objective is Objective.MAKESPAN:
-            alone = each[rule.number] + fixed[:devices]
+            alone = layer[rule.number] + fixed[:devices]
             ready = np.cumsum(alone) - alone
         busy = [
             self.instance.num_microbatches * (ticks + fixed[device::devices].sum())
@@ -149,8 +149,8 @@ class RuntimeShape:
         ]
 
         def are_taken(limit: int) -> bool:
-            most = [int(np.searchsorted(row, limit, side="right")) for row in busy]
-            return min(most) > 0 and sum(most) + devices * (chunks - 1) >= count
+            sizes = [int(np.searchsorted(row, limit, side="right")) for row in busy]
+            return min(sizes) > 0 and sum(sizes) + devices * (chunks - 1) >= count
 
         return bisect_left(range(NEVER), True, key=are_taken)
 
@@ -168,11 +168,11 @@ class RuntimeShape:
         if not self.is_longest_path:
             return None
         devices = self.instance.stage_to_device
-        orders = {id(each.orders): each.orders for each in self.settings}
-        first, *others = orders.values()
+        by_id = {id(settings.orders): settings.orders for settings in self.settings}
+        first, *further = by_id.values()
         common = peaks_of_order(devices, first)
-        for each in others:
-            tables = in_flight_at_forwards(devices, each)
+        for orders in further:
+            tables = in_flight_at_forwards(devices, orders)
             common = list(map(common_rows, common, tables))
         return common
 
@@ -182,14 +182,15 @@ class RuntimeShape:
 
         if self.instance.objective is not Objective.MAKESPAN:
             return SplitAnswer(None, 0)
-        model = LayerModel(self.whole, self.even.scale, self.in_flight, rule=rule)
+        scale = self.even.scale
+        model = LayerModel(self.unsplit, scale, self.in_flight, rule=rule)
         return model.solve(MODEL_LIMITS, clock)
 
     def splits(self, settings: RuntimeSettings) -> OrderedSplits:
         """Return the splits under the order of settings, which those of other rules share."""
         key = id(settings.orders)
         if key not in self._splits:
-            self._splits[key] = OrderedSplits(self.whole, self.even, settings.orders)
+            self._splits[key] = OrderedSplits(self.unsplit, self.even, settings.orders)
         return self._splits[key]
 
 
@@ -246,8 +247,8 @@ class Contender:
     def _rated(self, counts: IntArray) -> int | None:
         if self.is_longest_path:
             return self.splits.rate(counts)
-        found = self.schedule(counts)
-        return None if check_schedule(found.problem, found) else found.value
+        schedule = self.schedule(counts)
+        return None if check_schedule(schedule.problem, schedule) else schedule.value
 
     def schedule(self, counts: IntArray) -> Schedule:
         """Return the schedule of a split as the runtime runs it."""
@@ -338,9 +339,10 @@ class RuledShape:
     contenders: list[Contender] = field(default_factory=list)
 
     @property
-    def least(self) -> int:
+    def bound_of_orders(self) -> int:
         """Ticks below which no split of any order is."""
-        return min((each.bound for each in self.contenders), default=self.bound)
+        bounds = (contender.bound for contender in self.contenders)
+        return min(bounds, default=self.bound)
 
 
 class RuntimeSplits:
@@ -360,13 +362,15 @@ class RuntimeSplits:
         self.family, self.scale, self._keep = family, scale, keep
         self._chunks = open_chunks(instance)
         placed = [in_chunks(instance, n) for n in self._chunks] or [instance]
-        shapes = [self._shape(each) for each in placed if not family.obstacle(each)]
+        shapes = [
+            self._shape(shaped) for shaped in placed if not family.obstacle(shaped)
+        ]
         ruled = (
             RuledShape(shape, rule, shape.least_time(rule))
             for shape in shapes
             for rule in family.rules(shape.layers, shape.stages)
         )
-        self.ruled = sorted(ruled, key=lambda each: (each.shape.stages, each.bound))
+        self.ruled = sorted(ruled, key=lambda pair: (pair.shape.stages, pair.bound))
         self.value = NEVER
         self._kept: dict[Contender, int] = {}
 
@@ -376,19 +380,23 @@ class RuntimeSplits:
     @property
     def contenders(self) -> list[Contender]:
         """Settings that may be better than the best ones, those of the least bound first."""
-        every = (each for ruled in self.ruled for each in ruled.contenders)
-        alive = (each for each in every if each.bound < self.value)
-        return sorted(alive, key=lambda each: each.bound)
+        alive = (
+            contender
+            for ruled in self.ruled
+            for contender in ruled.contenders
+            if contender.bound < self.value
+        )
+        return sorted(alive, key=lambda contender: contender.bound)
 
     @property
     def bound(self) -> int:
         """Ticks below which nothing is that the runtime runs; `NEVER` where nothing fits."""
-        return min(self.value, min(each.least for each in self.ruled))
+        return min(self.value, min(ruled.bound_of_orders for ruled in self.ruled))
 
     @property
     def num_settings(self) -> int:
         """Number of settings that were looked at, one by one or all of a rule together."""
-        return sum(len(each.contenders) or 1 for each in self.ruled)
+        return sum(len(ruled.contenders) or 1 for ruled in self.ruled)
 
     def begin(self, clock: Clock) -> None:
         """Rate a first split of each shape and rule that may be the best, and bound all of them.
@@ -397,18 +405,21 @@ class RuntimeSplits:
         """
         for ruled in self.ruled:
             # One rule for all layers of few stages, for a first schedule before any model.
-            if ruled.shape is self.ruled[0].shape and ruled.rule.most is None:
+            if ruled.shape is self.ruled[0].shape and ruled.rule.limit is None:
                 self._contend(ruled)
         for ruled in self.ruled:
             if clock.is_over:
                 return
             if ruled.bound < self.value:
                 self._bound(ruled, clock)
-        if sum(each.shape.num_rated for each in self.contenders) <= MOST_RATED:
-            for each in self.contenders:
-                if each.bound < self.value:
-                    each.enumerate(clock)
-                    self._note(each)
+        if (
+            sum(contender.shape.num_rated for contender in self.contenders)
+            <= MOST_RATED
+        ):
+            for contender in self.contenders:
+                if contender.bound < self.value:
+                    contender.enumerate(clock)
+                    self._note(contender)
 
     def _contend(self, ruled: RuledShape) -> None:
         """Make the orders of a rule contenders, and look for a split of the first one."""
@@ -426,8 +437,8 @@ class RuntimeSplits:
         ruled.bound = max(ruled.bound, NEVER if answer.is_infeasible else answer.bound)
         if ruled.bound < self.value and not ruled.contenders:
             self._contend(ruled)
-        for each in ruled.contenders:
-            each.bound = max(each.bound, ruled.bound)
+        for contender in ruled.contenders:
+            contender.bound = max(contender.bound, ruled.bound)
         if ruled.bound < self.value and answer.counts is not None:
             ruled.contenders[0].consider(answer.counts.sum(axis=0))
             self._note(ruled.contenders[0])
@@ -459,8 +470,8 @@ class RuntimeSplits:
         """
         number = 0
         while number < turns and (alive := self.contenders):
-            for each in self._turn(alive, seed + number, clock):
-                self._note(each)
+            for contender in self._turn(alive, seed + number, clock):
+                self._note(contender)
                 if clock.is_over:
                     return
             number += 1
@@ -471,16 +482,23 @@ class RuntimeSplits:
         self, alive: list[Contender], seed: int, clock: Clock
     ) -> Iterator[Contender]:
         """Yield some settings, each after something was done for it."""
-        for each in [each for each in alive if not each.is_open][:NUM_OPENED]:
-            each.fill()
-            if each.layers is None and each.is_longest_path:
-                each.prove(clock, self.value, paths=1)
-            yield each
-        fitting = [each for each in alive if each.layers is not None]
-        for each in sorted(fitting, key=lambda each: each.value)[:NUM_ANNEALED]:
-            each.anneal(seed, clock)
-            yield each
-        modelled = [each for each in alive if each.is_open and each.is_longest_path]
-        for each in sorted(modelled, key=lambda each: each.proofs)[:NUM_PROVED]:
-            each.prove(clock.share(PROOF_SHARE), self.value)
-            yield each
+        unopened = [contender for contender in alive if not contender.is_open]
+        for contender in unopened[:NUM_OPENED]:
+            contender.fill()
+            if contender.layers is None and contender.is_longest_path:
+                contender.prove(clock, self.value, paths=1)
+            yield contender
+        fitting = [contender for contender in alive if contender.layers is not None]
+        fitting.sort(key=lambda contender: contender.value)
+        for contender in fitting[:NUM_ANNEALED]:
+            contender.anneal(seed, clock)
+            yield contender
+        modelled = [
+            contender
+            for contender in alive
+            if contender.is_open and contender.is_longest_path
+        ]
+        modelled.sort(key=lambda contender: contender.proofs)
+        for contender in modelled[:NUM_PROVED]:
+            contender.prove(clock.share(PROOF_SHARE), self.value)
+            yield contender

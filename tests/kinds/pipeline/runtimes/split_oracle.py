@@ -25,8 +25,8 @@ def best_of(data: dict[str, Any], runtime: str) -> int | None:
     for chunks in chunks_of(data, runtime):
         sizes: list[int | None] = [None]
         if chunks > 1:
-            every = range(ranks, count + 1)
-            sizes = [n for n in every if count % n == 0 or count % n >= ranks]
+            legal = range(ranks, count + 1)
+            sizes = [n for n in legal if count % n == 0 or count % n >= ranks]
         for types in types_of_stages(data, runtime, ranks * chunks):
             stages = stages_of(data["layers"], types)
             for size in sizes:
@@ -44,16 +44,16 @@ def value_of(
     data: dict[str, Any],
     split: list[int],
     name: str,
-    most: int,
+    limit: int,
     chunks: int,
     size: int | None,
 ) -> int | None:
     """Return the makespan of one split, None where it does not fit.
 
-    The first layers of each stage, `most` at the most, are of the type `name`.
+    The first layers of each stage, `limit` at the most, are of the type `name`.
     """
     ranks, count = data["num_devices"], data["num_microbatches"]
-    types = [(name,) * min(n, most) + ("keep",) * max(0, n - most) for n in split]
+    types = [(name,) * min(n, limit) + ("keep",) * max(0, n - limit) for n in split]
     stages = stages_of(data["layers"], types)
     rows = [row_of(rank, ranks, chunks, count, size) for rank in range(ranks)]
     if any(peak_of(row, stages, ranks) > data["memory"]["capacity"] for row in rows):
@@ -64,8 +64,7 @@ def value_of(
 def chunks_of(data: dict[str, Any], runtime: str) -> Iterator[int]:
     """Yield how many stages each device may have."""
     ranks, count = data["num_devices"], data["num_microbatches"]
-    most = data["layers"]["body"]["count"] // ranks
-    tried = range(1, most + 1)
+    tried = range(1, data["layers"]["body"]["count"] // ranks + 1)
     if "placement" in data:
         chunks = data.get("stages_per_device", 1)
         tried = range(chunks, chunks + 1)
@@ -80,14 +79,14 @@ def types_of_stages(
     """Yield the layers of each stage in every split, with all that a runtime may recompute."""
     layers = data["layers"]
     count = layers["body"]["count"]
-    names = ["keep", *(each["name"] for each in layers.get("recompute", ()))]
+    names = ["keep", *(kind["name"] for kind in layers.get("recompute", ()))]
     for cuts in combinations(range(1, count), stages - 1):
         split = [b - a for a, b in pairwise((0, *cuts, count))]
         for name in names:
             yield [(name,) * n for n in split]
         if runtime == "megatron" and "full" in names:
-            for most in range(1, count):
-                firsts = [min(n, most) for n in split]
+            for limit in range(1, count):
+                firsts = [min(n, limit) for n in split]
                 yield [
                     ("full",) * first + ("keep",) * (n - first)
                     for n, first in zip(split, firsts, strict=True)
@@ -96,9 +95,9 @@ def types_of_stages(
 
 def stages_of(layers: dict[str, Any], types: list[Row]) -> list[dict[str, int]]:
     """Return what the stages of a split take, as of `runtime_oracle`."""
-    extra = {each["name"]: each["time"] for each in layers.get("recompute", ())}
-    held = {each["name"]: each["held"] for each in layers.get("recompute", ())}
-    found = []
+    extra = {kind["name"]: kind["time"] for kind in layers.get("recompute", ())}
+    held = {kind["name"]: kind["held"] for kind in layers.get("recompute", ())}
+    stages = []
     for stage, row in enumerate(types):
         costs = [(layers["body"], name) for name in row]
         if stage == 0 and "first" in layers:
@@ -112,7 +111,7 @@ def stages_of(layers: dict[str, Any], types: list[Row]) -> list[dict[str, int]]:
             + extra.get(name, 0)
             for cost, name in costs
         )
-        found.append(
+        stages.append(
             {
                 "forward": sum(cost["forward"] for cost, _ in costs),
                 "backward_input": backward,
@@ -124,7 +123,7 @@ def stages_of(layers: dict[str, Any], types: list[Row]) -> list[dict[str, int]]:
                 ),
             }
         )
-    return found
+    return stages
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], str]:
@@ -155,13 +154,13 @@ def drawn(seed: int) -> tuple[dict[str, Any], str]:
         "p2p": {"latency": rng.choice([0, 0, 1, 4])},
     }
     if rng.random() < 0.85:
-        own = count * (body["static"] + body["activation"] * rng.uniform(0.4, 3))
-        others = sum(layers[f]["static"] for f in ("first", "last") if f in layers)
-        data["memory"] = {"capacity": max(1, round((own + others) / ranks))}
-    given = rng.random()
-    if given < 0.2:
+        of_body = count * (body["static"] + body["activation"] * rng.uniform(0.4, 3))
+        of_ends = sum(layers[f]["static"] for f in ("first", "last") if f in layers)
+        data["memory"] = {"capacity": max(1, round((of_body + of_ends) / ranks))}
+    draw = rng.random()
+    if draw < 0.2:
         data["placement"] = "linear"
-    elif given < 0.5 and runtime == "megatron" and count >= 2 * ranks:
+    elif draw < 0.5 and runtime == "megatron" and count >= 2 * ranks:
         data |= {"placement": "interleaved", "stages_per_device": 2}
         data["num_microbatches"] = max(data["num_microbatches"], ranks)
     return data, runtime

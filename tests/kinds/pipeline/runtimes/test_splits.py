@@ -125,13 +125,13 @@ def test_searches_without_a_list_of_all_splits(
     data, runtime = split_oracle.drawn(seed)
     instance = PipelineInstance.parse(data)
     best = split_oracle.best_of(data, runtime)
-    found = searched(instance, runtime)
-    optimum = NEVER if best is None else int(found.scale.ticks(Fraction(best)))
-    assert min(found.bound, NEVER) <= optimum
-    found.begin(Clock())
-    assert found.bound <= optimum <= found.value
-    found.search(Clock(), 1, 4, lambda: False)
-    assert found.bound <= optimum <= found.value
+    search = searched(instance, runtime)
+    optimum = NEVER if best is None else int(search.scale.ticks(Fraction(best)))
+    assert min(search.bound, NEVER) <= optimum
+    search.begin(Clock())
+    assert search.bound <= optimum <= search.value
+    search.search(Clock(), 1, 4, lambda: False)
+    assert search.bound <= optimum <= search.value
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_layers_of_no_time() -> None:
 def test_moves_by_hand_find_nothing_better() -> None:
     """Random moves in plain Python, timed by a simulator that shares nothing with the program."""
     rng = random.Random(5)
-    found = searched(PipelineInstance.parse(SMALL))
-    found.begin(Clock())
-    found.search(Clock(), 0, 3, lambda: False)
+    search = searched(PipelineInstance.parse(SMALL))
+    search.begin(Clock())
+    search.search(Clock(), 0, 3, lambda: False)
     for chunks in (1, 2, 3, 4):
         stages = 3 * chunks
         split = [13 // stages + (s < 13 % stages) for s in range(stages)]
@@ -198,20 +198,20 @@ def test_moves_by_hand_find_nothing_better() -> None:
             moved[a], moved[b] = moved[a] - 1, moved[b] + 1
             if moved[a] < 1:
                 continue
-            name, most = rng.choice([("keep", 13), ("selective", 13), ("full", 13)])
+            name, limit = rng.choice(["keep", "selective", "full"]), 13
             if rng.random() < 0.4:
-                name, most = "full", rng.randint(1, 4)
+                name, limit = "full", rng.randint(1, 4)
             size = None if chunks == 1 else rng.choice([3, 6])
-            value = split_oracle.value_of(SMALL, moved, name, most, chunks, size)
-            assert value is None or found.scale.ticks(Fraction(value)) >= found.value
+            value = split_oracle.value_of(SMALL, moved, name, limit, chunks, size)
+            assert value is None or search.scale.ticks(Fraction(value)) >= search.value
             if rng.random() < 0.7:
                 split = moved
-    assert found.bound <= found.value
+    assert search.bound <= search.value
 
 
 def test_the_same_with_the_same_seed() -> None:
     """Neither the clock nor anything but the seed decides what is found."""
-    found = []
+    runs = []
     for _ in range(2):
         kept: list[tuple[str, int]] = []
         instance = PipelineInstance.parse(SMALL)
@@ -220,12 +220,14 @@ def test_the_same_with_the_same_seed() -> None:
             family_of("megatron"),
             instance,
             even.scale,
-            lambda each, kept=kept: kept.append((each.settings.words, each.value)),
+            lambda contender, kept=kept: kept.append(
+                (contender.settings.words, contender.value)
+            ),
         )
         search.begin(Clock())
         search.search(Clock(), 3, 2, lambda: False)
-        found.append((kept, search.bound))
-    assert found[0] == found[1]
+        runs.append((kept, search.bound))
+    assert runs[0] == runs[1]
 
 
 def test_an_interrupt_keeps_the_best() -> None:
@@ -245,17 +247,17 @@ class TestDense34b:
     @pytest.mark.parametrize("name", ["fused", "split"])
     def test_megatron(self, name: str) -> None:
         instance = PipelineInstance.parse(read_json(CASES / f"{name}.json"))
-        found = searched(instance)
-        found.begin(Clock())
-        found.search(Clock(), 0, 3, lambda: False)
-        assert found.value == found.bound == found.scale.ticks(Fraction("18304.8"))
+        search = searched(instance)
+        search.begin(Clock())
+        search.search(Clock(), 0, 3, lambda: False)
+        assert search.value == search.bound == search.scale.ticks(Fraction("18304.8"))
 
     def test_deepspeed(self) -> None:
         instance = PipelineInstance.parse(read_json(CASES / "fused.json"))
-        found = searched(instance, "deepspeed")
-        found.begin(Clock())
-        assert found.num_settings == 3
-        assert found.value == found.scale.ticks(Fraction("18304.8"))
+        search = searched(instance, "deepspeed")
+        search.begin(Clock())
+        assert search.num_settings == 3
+        assert search.value == search.scale.ticks(Fraction("18304.8"))
 
 
 ROOMY = PipelineInstance.parse(SMALL | {"memory": {"capacity": 90}})
@@ -335,9 +337,11 @@ class TestClaims:
             "selective"
         )
         assert ppsolve.check(instance, document) == []
-        other = document_of(solved(instance, "deepspeed"))
-        assert other["runtime"]["settings"]["mode"] == "selective"
-        (violation,) = ppsolve.check(instance, other | {"runtime": {"name": "primus"}})
+        selective = document_of(solved(instance, "deepspeed"))
+        assert selective["runtime"]["settings"]["mode"] == "selective"
+        (violation,) = ppsolve.check(
+            instance, selective | {"runtime": {"name": "primus"}}
+        )
         assert "Primus recomputes whole layers (full), stage 0" in violation.message
 
 
@@ -355,9 +359,9 @@ def test_any_order_with_any_split(runtime: str) -> None:
 def test_a_runtime_that_shares_layers_out_itself() -> None:
     data = SMALL | {"placement": "vshape", "num_microbatches": 6}
     layers = copy.deepcopy(SMALL["layers"])
-    for part in ("first", "body", "last"):
-        layers[part]["backward_input"] = layers[part].pop("backward")
-        layers[part]["backward_weight"] = 1
+    for field in ("first", "body", "last"):
+        layers[field]["backward_input"] = layers[field].pop("backward")
+        layers[field]["backward_weight"] = 1
     instance = PipelineInstance.parse(data | {"layers": layers})
     with pytest.raises(InputError, match="layers: ColossalAI shares them out evenly"):
         solved(instance, "colossalai")
@@ -443,10 +447,10 @@ class TestExports:
     def test_deepspeed(self, capacity: int, interval: int | None) -> None:
         data = SMALL | {"memory": {"capacity": capacity}}
         document = document_of(solved(PipelineInstance.parse(data), "deepspeed"))
-        found = json.loads(written(document, "deepspeed"))
+        parts = json.loads(written(document, "deepspeed"))
         split = [sum(row.values()) for row in document["layers"]]
-        assert found["parts"] == [0, 1 + split[0], 1 + split[0] + split[1], 15]
-        assert found.get("activation_checkpoint_interval") == interval
+        assert parts["parts"] == [0, 1 + split[0], 1 + split[0] + split[1], 15]
+        assert parts.get("activation_checkpoint_interval") == interval
 
     def test_deepspeed_recomputes_all_layers_or_none(self) -> None:
         data = SMALL | {"placement": "linear", "memory": {"capacity": 40}}
