@@ -78,13 +78,24 @@ class RuntimeFamily:
         except InputError as error:
             return f"{error.field}: {error.message}"
         modes = modes_of(instance)
-        if wrong is None and instance.layers is not None and not self.recomputes_layers:
-            return f"layers: {self.title} shares them out evenly by itself"
+        if wrong is None and instance.layers is not None:
+            wrong = self._obstacle_to_layers(instance)
         if wrong is not None or modes is None:
             return wrong
         if modes.is_anytime and self.recomputes != "none" and not self.is_finite:
             return f'modes: {self.title} recomputes right before a backward, the place is "anytime"'
         return None if modes.given is None else self.refused_modes(modes, modes.given)
+
+    def _obstacle_to_layers(self, instance: PipelineInstance) -> str | None:
+        if self.recomputes_layers is None:
+            return f"layers: {self.title} shares them out evenly by itself"
+        for field in ("overlap", "collectives"):
+            if getattr(instance, field) is not None:
+                return (
+                    f"layers: for {self.title} a split is not searched beside {field}; expected "
+                    "times of stages"
+                )
+        return None
 
     def refused_modes(self, modes: MemoryModes, choice: IntArray) -> str | None:
         """Return in words which stage has modes that the runtime cannot have, or None.
@@ -137,7 +148,7 @@ class RuntimeFamily:
         """Return a pipeline without what a runtime of free orders cannot be told to choose."""
         layers = instance.layers
         if layers is not None:
-            types = tuple(each for each in layers.recompute if self._can_be(each.name))
+            types = tuple(kind for kind in layers.recompute if self._can_be(kind.name))
             layers = layers.model_copy(update={"recompute": types})
             return instance.model_copy(update={"layers": layers})
         memory, modes = instance.memory, modes_of(instance)

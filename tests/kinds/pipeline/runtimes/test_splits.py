@@ -367,6 +367,20 @@ def test_a_runtime_that_shares_layers_out_itself() -> None:
         solved(instance, "colossalai")
 
 
+@pytest.mark.parametrize(
+    ("field", "entry"),
+    [
+        ("overlap", {"ratio": 0.8}),
+        ("collectives", {"reduce_scatter": 1}),
+    ],
+)
+def test_what_is_not_beside_layers(field: str, entry: Any) -> None:
+    instance = PipelineInstance.parse(SMALL | {field: entry})
+    for runtime in ("megatron", "torch"):
+        with pytest.raises(InputError, match=f"is not searched beside {field}"):
+            solved(instance, runtime)
+
+
 class TestOpenChunks:
     """How many stages a device has is open where nothing says it."""
 
