@@ -88,6 +88,11 @@ class RuntimeShape:
         self.unsplit = with_whole_backwards(instance)
         self.even = lower_split(self.unsplit, even_counts(self.unsplit), scale=scale)
         self.times = SplitTimes.of(self.unsplit, scale)
+        # Ticks by which sums over the layers of all micro-batches may be too long.
+        self.rounding = 0
+        if self.even.tick_error:
+            ops = 3 * (layers.body.count + 2)
+            self.rounding = (instance.num_microbatches + 1) * ops
         self._splits: dict[int, OrderedSplits] = {}
 
     @property
@@ -100,7 +105,8 @@ class RuntimeShape:
         """Whether orders alone decide when ops start, and how much memory is in use.
 
         Transfers and all-reduces are served first come, first served. Where an op of no time meets
-        others, memory is that of moments, not of orders.
+        others, memory is that of moments, not of orders. Where times are rounded, those of a stage
+        are not sums over its layers.
         """
         instance = self.instance
         backward = self.times.each[1:, 0].sum()
@@ -108,6 +114,7 @@ class RuntimeShape:
             instance.p2p.mode == "delay"
             and instance.allreduce is None
             and instance.objective is Objective.MAKESPAN
+            and not self.rounding
             and min(self.times.each[0, 0], backward) > 0
         )
 
@@ -152,7 +159,8 @@ class RuntimeShape:
             sizes = [int(np.searchsorted(row, limit, side="right")) for row in busy]
             return min(sizes) > 0 and sum(sizes) + devices * (chunks - 1) >= count
 
-        return bisect_left(range(NEVER), True, key=are_taken)
+        ticks_needed = bisect_left(range(NEVER), True, key=are_taken)
+        return max(0, ticks_needed - self.rounding)
 
     @cached_property
     def settings(self) -> list[RuntimeSettings]:
@@ -184,7 +192,8 @@ class RuntimeShape:
             return SplitAnswer(None, 0)
         scale = self.even.scale
         model = LayerModel(self.unsplit, scale, self.in_flight, rule=rule)
-        return model.solve(MODEL_LIMITS, clock)
+        answer = model.solve(MODEL_LIMITS, clock)
+        return replace(answer, bound=max(0, answer.bound - self.rounding))
 
     def splits(self, settings: RuntimeSettings) -> OrderedSplits:
         """Return the splits under the order of settings, which those of other rules share."""

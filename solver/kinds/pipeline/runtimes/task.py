@@ -125,6 +125,13 @@ class RuntimeTask(ScheduleTask):
             self.unproved = None
             self.splits = RuntimeSplits(family, instance, self.scale, self._keep)
 
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, see `Problem`."""
+        if self.splits is None or self.schedule is None:
+            return super().tick_error
+        return self.schedule.problem.tick_error
+
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Time every order; the best one is the bound, unless the clock is over before."""
         if self.splits is not None:
@@ -201,7 +208,7 @@ class RuntimeTask(ScheduleTask):
         schedule = contender.schedule(contender.counts(layers))
         self.note(HeuristicOutcome(settings.words, HeuristicStatus.FEASIBLE, schedule))
         best = sorted(self.outcomes.values(), key=self._listed_value)[:FEW_SPLITS]
-        self.outcomes = {each.name: each for each in best}
+        self.outcomes = {outcome.name: outcome for outcome in best}
 
     def entry(self, outcome: HeuristicOutcome) -> HeuristicEntry:
         """Return the entry of settings, with the runtime that runs them where it has splits."""

@@ -183,6 +183,27 @@ def test_layers_of_no_time() -> None:
     assert ppsolve.check(instance, document_of(result)) == []
 
 
+def test_times_that_are_rounded() -> None:
+    """Stages are rounded once, so that they are no sums over rounded layers."""
+    layers = copy.deepcopy(SMALL["layers"])
+    layers["body"] |= {"count": 7, "forward": 1.0123456789012345}
+    layers["body"] |= {"backward": 2.0712345678901234, "activation": 2}
+    layers["last"] |= {"forward": 1.3123456789012377, "backward": 2.712345678901234}
+    instance = PipelineInstance.parse(SMALL | {"layers": layers})
+    result = solved(instance, "megatron")
+    assert result.status is Status.OPTIMAL
+    assert result.tick_error > 0
+    assert ppsolve.check(instance, document_of(result)) == []
+    values = []
+    for types in split_oracle.types_of_stages({"layers": layers}, "deepspeed", 6):
+        names = [kind["name"] for kind in ({"name": "keep"}, *layers["recompute"])]
+        counts = np.array([[row.count(name) for row in types] for name in names])
+        placed = in_chunks(instance, 2)
+        alone = solved(split_by(placed, counts), "megatron")
+        values += [] if alone.value is None else [alone.value]
+    assert float(result.value) <= float(min(values)) * (1 + 1e-8)
+
+
 def test_moves_by_hand_find_nothing_better() -> None:
     """Random moves in plain Python, timed by a simulator that shares nothing with the program."""
     rng = random.Random(5)
