@@ -54,6 +54,17 @@ class SplitTimes:
         return self.each @ counts + self.fixed
 
 
+def rounding_of(instance: PipelineInstance, scale: TimeScale) -> int:
+    """Return the ticks by which sums over layers may be too long, 0 where no time is rounded.
+
+    A stage is rounded once, its layers one by one.
+    """
+    layers = instance.layers
+    if scale.is_exact or layers is None:
+        return 0
+    return (instance.num_units + 1) * 3 * (layers.body.count + 2)
+
+
 def least_times(instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
     """Return the times that layers at least keep their devices busy: in blocks they share them."""
     times, blocks = SplitTimes.of(instance, scale), instance.overlap

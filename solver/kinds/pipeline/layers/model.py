@@ -21,6 +21,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
     SplitAnswer,
     SplitTimes,
     memory_of_devices,
+    rounding_of,
 )
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 
@@ -136,8 +137,9 @@ class LayerModel:
         status = solver.solve(self.cp)
         if status == cp_model.INFEASIBLE:
             return SplitAnswer(None, 0, is_infeasible=True)
-        bound = int(solver.best_objective_bound)
+        rounding = rounding_of(self.instance, self.scale)
+        bound = max(0, int(solver.best_objective_bound) - rounding)
         if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-            return SplitAnswer(None, max(0, bound))
+            return SplitAnswer(None, bound)
         counts = [[solver.value(each) for each in row] for row in self.counts]
         return SplitAnswer(np.array(counts, dtype=np.int64), bound)

@@ -32,7 +32,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     has_best_choice,
     search_orders,
 )
-from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes
+from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes, rounding_of
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
     LAYERS,
     MODEL_LIMITS,
@@ -173,9 +173,9 @@ class LayersTask(ScheduleTask):
         work = int(
             self.instance.layers.body.count * times.each[:, 0].sum() + times.fixed.sum()
         )
-        self.board.raise_bound(
-            -(-self.instance.num_microbatches * work // devices), LAYERS
-        )
+        mean = -(-self.instance.num_microbatches * work // devices)
+        rounding = rounding_of(self.instance, self.scale)
+        self.board.raise_bound(max(0, mean - rounding), LAYERS)
         # The model is loaded and solved after that, for which a short clock may not suffice.
         from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
 

@@ -29,6 +29,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
     common_rows,
     in_flight_at_forwards,
     peaks_of_order,
+    rounding_of,
 )
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
     MODEL_LIMITS,
@@ -89,10 +90,7 @@ class RuntimeShape:
         self.even = lower_split(self.unsplit, even_counts(self.unsplit), scale=scale)
         self.times = SplitTimes.of(self.unsplit, scale)
         # Ticks by which sums over the layers of all micro-batches may be too long.
-        self.rounding = 0
-        if self.even.tick_error:
-            ops = 3 * (layers.body.count + 2)
-            self.rounding = (instance.num_microbatches + 1) * ops
+        self.rounding = rounding_of(instance, scale)
         self._splits: dict[int, OrderedSplits] = {}
 
     @property
@@ -192,8 +190,7 @@ class RuntimeShape:
             return SplitAnswer(None, 0)
         scale = self.even.scale
         model = LayerModel(self.unsplit, scale, self.in_flight, rule=rule)
-        answer = model.solve(MODEL_LIMITS, clock)
-        return replace(answer, bound=max(0, answer.bound - self.rounding))
+        return model.solve(MODEL_LIMITS, clock)
 
     def splits(self, settings: RuntimeSettings) -> OrderedSplits:
         """Return the splits under the order of settings, which those of other rules share."""
