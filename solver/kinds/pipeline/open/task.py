@@ -171,7 +171,7 @@ def search_blocks(turn: Turn) -> None:
     if space.decisions:
         blocks = space.blocks(space.problem(space.chosen(schedule)))
     is_timed = turn.clock.is_limited and not turn.options.deterministic
-    is_endless = is_timed and not has_quick_model(turn)
+    is_endless = is_timed and len(blocks.options) > params.options.quick_options
     steps = params.options.steps_per_option * len(blocks.options)
     budget = replace(params.heuristics.orders, cold=params.options.cold)
     search = FusedOrderSearch(blocks, board, turn.options.seed)
