@@ -45,6 +45,17 @@ class BoundsParams:
     placed_ops: int = 2_000_000  # ops placed by the search over two resources
     pair_share: float = 0.2  # share of the time left for that search
 
+    frontier_steps: int = 200_000  # labels made for a device alone
+    frontier_first: int = 5_000  # labels made before a wider search for an end
+    frontier_width: int = 64  # labels of a level in that search
+    frontier_merged: int = 32  # labels of a state; beyond, two become one
+    frontier_call: int = 65_536  # labels made between two looks at the clock
+    frontier_rows: int = 64  # micro-batches on their way on a device
+    frontier_sums: int = 1_024  # amounts that loose work may hold
+    frontier_states: int = 64  # room for states of a level at first
+    frontier_labels: int = 256  # room for labels of a level at first
+    frontier_words: int = 2**23  # most numbers in labels, 8 bytes each
+
 
 DEFAULT_PARAMS = BoundsParams()
 

@@ -98,6 +98,7 @@ class Relaxations:
         self._effort = BoundsEffort(clock or Clock(), params)
         self.clock, self.params = self._effort
         self.problem = implied.problem
+        self.lower = 0  # largest bound so far, in ticks: what raises none may end early
         self._one_machine: dict[tuple[int, int], Reason] = {}
 
     @property
