@@ -15,6 +15,7 @@ from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.drain import drain, larger_drains, resource_bounds
 from ppsolve.solver.bounds.exchange import exchange_bound
 from ppsolve.solver.bounds.flow.flow import Flow, Paths
+from ppsolve.solver.bounds.frontier import frontier
 from ppsolve.solver.bounds.memory_time import memory_time, memory_time_of_lanes
 from ppsolve.solver.bounds.one_machine import Reason, largest
 from ppsolve.solver.bounds.params import DEFAULT_PARAMS, BoundsParams
@@ -151,6 +152,16 @@ BOUNDS = (
         ),
         needs_memory=True,
     ),
+    # The optimum of each device by itself, where it raises the bound.
+    BoundRule(
+        "frontier",
+        "the memory of {about}: the best order of its ops, while all others run any number at once",
+        "more memory on {about}, or less that a micro-batch holds there",
+        frontier,
+        frontier,
+        needs_memory=True,
+        is_modest=True,
+    ),
     BoundRule(
         "joint-spans",
         "the devices together: each begins late enough to end in time, so that others wait for it",
@@ -238,7 +249,7 @@ def quick_bounds(relaxations: Relaxations) -> Iterator[Bound]:
         is_on_flow = rule.makespan is None and rule.device_span is None
         if reason.value > best or not (is_on_flow or rule.is_modest):
             yield Bound(rule.name, *reason)
-        best = max(best, reason.value)
+        best = relaxations.lower = max(best, reason.value)
 
 
 def costly_bounds(
