@@ -283,22 +283,17 @@ def least_end(
 ) -> FrontierAnswer:
     """Return a lower bound on the end of a chain in ticks, 0 where its optimum is within a floor.
 
-    A narrow search finds an end that can be reached first, then, where the chain has many states, a
-    wider one. No label whose bound is as large is looked at.
+    Ever wider searches look for an end within the floor first.
     """
-    params = effort.params
-    upper = _Search(chain, NEVER, effort, width=1).run(params.frontier_steps)
-    if upper <= floor:
-        return FrontierAnswer(0, is_optimum=False, steps=0)
-    search = _Search(chain, upper, effort)
-    bound = search.run(params.frontier_first)
-    if not search.is_over:
-        wider = _Search(chain, upper, effort, width=params.frontier_width)
-        search.upper = wider.run(params.frontier_steps)
-        if search.upper <= floor:
-            return FrontierAnswer(0, is_optimum=False, steps=0)
-        bound = search.run(params.frontier_steps)
-    return FrontierAnswer(bound, search.is_exact, search.steps)
+    steps = 0
+    for width in effort.params.frontier_widths:
+        narrow = _Search(chain, floor + 1, effort, width)
+        is_within = narrow.run() <= floor
+        steps += narrow.steps
+        if is_within:
+            return FrontierAnswer(0, is_optimum=False, steps=steps)
+    search = _Search(chain, NEVER, effort)
+    return FrontierAnswer(search.run(), search.is_exact, steps + search.steps)
 
 
 class _Search:
@@ -341,19 +336,20 @@ class _Search:
         """Whether no label was left out or merged."""
         return self.is_over and not self._tally[TALLY.merges]
 
-    def run(self, steps: int) -> int:
-        """Go on until so many labels are made; return the least bound of a label, or the limit."""
+    def run(self) -> int:
+        """Go on until enough labels are made; return the least bound of a label, or the limit."""
+        steps = self._params.frontier_steps
         while not self.is_over and not self._clock.is_over and self.steps < steps:
-            before = self._level, self.steps
-            self._level = self._grow(steps)
-            if self._level == before[0] and not self._widen():
+            level, before = self._level, self.steps
+            self._level = self._grow()
+            if self._level == level and not self._widen():
                 break
-            expect(20 * (self.steps - before[1]))
+            expect(100 * (self.steps - before))
         if self._width and not self.is_over:
             return self.upper
         return min(self.upper, *self._bounds(), NEVER)
 
-    def _grow(self, steps: int) -> int:
+    def _grow(self) -> int:
         params, is_narrow = self._params, self._width > 0
         few = params.frontier_call if is_compiled() else params.frontier_call // 32
         levels = FrontierLevels(
@@ -365,7 +361,7 @@ class _Search:
             width=self._width if is_narrow else NEVER,
             in_turn=int(is_narrow),
             upper=self.upper,
-            steps=min(self.steps + few, steps),
+            steps=min(self.steps + few, params.frontier_steps),
         )
         table = np.full(2 * self._room[0] + 1, -1, dtype=np.int64)
         arrays = self._states, self._labels, table, self._tally

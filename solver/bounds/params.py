@@ -46,8 +46,11 @@ class BoundsParams:
     pair_share: float = 0.2  # share of the time left for that search
 
     frontier_steps: int = 200_000  # labels made for a device alone
-    frontier_first: int = 5_000  # labels made before a wider search for an end
-    frontier_width: int = 64  # labels of a level in that search
+    frontier_widths: tuple[int, ...] = (
+        1,
+        4,
+        16,
+    )  # labels of a level in searches for an end
     frontier_merged: int = 32  # labels of a state; beyond, two become one
     frontier_call: int = 65_536  # labels made between two looks at the clock
     frontier_rows: int = 64  # micro-batches on their way on a device

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ppsolve.models.core.problem import Problem
-from ppsolve.solver.bounds.frontier import FrontierAnswer, frontier, least_end
+from ppsolve.solver.bounds.frontier import frontier, least_end
 from ppsolve.solver.bounds.params import BoundsEffort, BoundsParams
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
@@ -32,7 +32,7 @@ from tests.small import op, small
 MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 10)]
 
 
-def effort(**fields: int) -> BoundsEffort:
+def effort(**fields: Any) -> BoundsEffort:
     return BoundsEffort(params=BoundsParams(**fields))
 
 
@@ -82,9 +82,7 @@ def test_no_device_span_is_below_it(number: int) -> None:
 def test_a_search_that_is_cut_is_no_higher(steps: int) -> None:
     for seed in range(100):
         chain = drawn_chain(Random(seed), loose=seed % 2 == 0).chain
-        cut = least_end(
-            chain, effort=effort(frontier_first=steps, frontier_steps=steps)
-        )
+        cut = least_end(chain, effort=effort(frontier_steps=steps))
         assert cut.bound <= least_end(chain).bound, seed
 
 
@@ -102,11 +100,16 @@ def test_labels_that_are_merged_make_it_no_higher() -> None:
     assert lower
 
 
-def test_a_wider_search_for_an_end_changes_nothing() -> None:
+@pytest.mark.parametrize("widths", [(), (1,), (2, 3)])
+def test_searches_for_an_end_change_nothing_above_the_floor(
+    widths: tuple[int, ...],
+) -> None:
     for seed in range(100):
         chain = drawn_chain(Random(seed), loose=seed % 2 == 0).chain
-        wider = least_end(chain, effort=effort(frontier_first=0, frontier_width=2))
-        assert wider.bound == least_end(chain).bound, seed
+        best = least_end(chain).bound
+        for floor in (0, best // 2, best - 1):
+            answer = least_end(chain, floor, effort(frontier_widths=widths))
+            assert answer.bound == best, seed
 
 
 def test_nothing_is_said_of_a_device_whose_optimum_is_within_the_bound() -> None:
@@ -116,7 +119,7 @@ def test_nothing_is_said_of_a_device_whose_optimum_is_within_the_bound() -> None
         if best < NEVER:
             assert least_end(chain, floor=best - 1).bound == best
             assert least_end(chain, floor=best).bound in (0, best)
-            assert least_end(chain, floor=2 * best) == FrontierAnswer(0, False, 0)
+            assert least_end(chain, floor=3 * best).bound == 0
 
 
 def test_room_for_labels_grows() -> None:
@@ -135,7 +138,7 @@ def test_compiled_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     chains = [
         drawn_chain(Random(seed), loose=seed % 2 == 0).chain for seed in range(60)
     ]
-    few = effort(frontier_merged=2, frontier_first=20, frontier_width=3)
+    few = effort(frontier_merged=2)
     answers = []
     for is_compiled in (False, True):
         monkeypatch.setitem(compilation._state, "compiled", is_compiled)
