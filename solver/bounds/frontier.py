@@ -123,11 +123,17 @@ def _local_columns(
 def _columns_on(
     implied: ImpliedOrder, resource: int, number: int, pool: Pool
 ) -> ChainColumns | None:
-    """Return the columns of a family on a resource as a chain and what is loose behind it."""
+    """Return the columns of a family on a resource as a chain and what is loose behind it.
+
+    None for three of which one takes all, on which memory work was never less.
+    """
     problem = implied.problem
     first = problem.families[number][0]
     here = np.isin(first, problem.ops_by_resource[resource])
     here &= problem.duration[first] > 0
+    takes = np.isin(first, pool.acquire_op)
+    if np.count_nonzero(here) == 3 and np.count_nonzero(takes) == 1:
+        return None
     columns = [Column(number, index) for index in np.flatnonzero(here).tolist()]
     behind = {
         column: sum(implied.follows(column, other) for other in columns)
@@ -142,7 +148,7 @@ def _columns_on(
     loose = []
     for column in columns[len(chain) :]:
         before = [j for j, op in enumerate(chain) if implied.follows(op, column)]
-        if not before or first[column.index] in pool.acquire_op:
+        if not before or takes[column.index]:
             return None
         loose.append((before[-1], column))
     return ChainColumns(chain, loose)
@@ -351,7 +357,7 @@ class _Search:
 
     def _grow(self) -> int:
         params, is_narrow = self._params, self._width > 0
-        few = params.frontier_call if is_compiled() else params.frontier_call // 32
+        few = params.frontier_call if is_compiled() else params.frontier_call // 64
         levels = FrontierLevels(
             first=self._level,
             last=self._last,

@@ -45,13 +45,13 @@ class BoundsParams:
     placed_ops: int = 2_000_000  # ops placed by the search over two resources
     pair_share: float = 0.2  # share of the time left for that search
 
-    frontier_steps: int = 200_000  # labels made for a device alone
+    frontier_steps: int = 100_000  # labels made for a device alone
     frontier_widths: tuple[int, ...] = (
         1,
         4,
         16,
     )  # labels of a level in searches for an end
-    frontier_merged: int = 32  # labels of a state; beyond, two become one
+    frontier_merged: int = 128  # labels of a state; beyond, two become one
     frontier_call: int = 65_536  # labels made between two looks at the clock
     frontier_rows: int = 64  # micro-batches on their way on a device
     frontier_sums: int = 1_024  # amounts that loose work may hold

@@ -193,9 +193,16 @@ def test_loose_work_alone_may_give_back() -> None:
     assert not too_high(in_chunks())
 
 
-def test_a_single_stage_has_no_loose_work() -> None:
-    problem = problem_of(in_chunks(placement="linear", stages_per_device=1))
-    assert [chain.loose.tolist() for chain in chains_of(problem)] in ([], [[0] * 3] * 2)
+def test_one_stage_whose_backwards_are_split_is_left_to_memory_work() -> None:
+    for is_split in (True, False):
+        times = {"forward": 2, "backward": 7}
+        if is_split:
+            times = {"forward": 2, "backward_input": 3, "backward_weight": 4}
+        memory = {"activation": 1, "capacity": 1}
+        problem = problem_of(
+            {"num_devices": 2, "num_microbatches": 3, "times": times, "memory": memory}
+        )
+        assert len(chains_of(problem)) == (0 if is_split else 2)
 
 
 @pytest.mark.parametrize("room", [1, 2])
