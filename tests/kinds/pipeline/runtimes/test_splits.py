@@ -104,7 +104,7 @@ def agrees(seed: int) -> None:
     assert ppsolve.check(carried, document) == []
 
 
-@pytest.mark.parametrize("seed", first(110, range(400)))
+@pytest.mark.parametrize("seed", first(36, range(400)))
 def test_tiny_pipelines(seed: int) -> None:
     agrees(seed)
 
@@ -116,7 +116,7 @@ def test_many_tiny_pipelines(block: int) -> None:
         agrees(seed)
 
 
-@pytest.mark.parametrize("seed", first(12, range(40)))
+@pytest.mark.parametrize("seed", first(6, range(40)))
 def test_searches_without_a_list_of_all_splits(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
