@@ -164,7 +164,7 @@ def schedule_problems(
         The schedule is of another instance.
     """
     assert entry.upper is not None
-    claims = {"modes": stored.modes, "devices": stored.devices, "fused": stored.fused}
+    claims = stored.claims
     absent = ppsolve.check(instance, {"ops": [], **claims})
     rows = stored.rows(name for violation in absent for name in violation.ops)
     document = {

@@ -179,6 +179,10 @@ def _entry_text(entry: Entry) -> str:
     return "{\n" + ",\n".join(lines) + "}"
 
 
+CHOICES = ("modes", "devices", "fused", "layers", "assignment")
+"""Fields of results that say what was chosen beside the order."""
+
+
 class StoredSchedule(StrictModel):
     """Contents of a schedule file.
 
@@ -194,6 +198,10 @@ class StoredSchedule(StrictModel):
         Device of each filler that is not on its first one, where fillers have a choice.
     fused : tuple of tuple of str, optional
         Names of the ops of each block, where ops may be fused.
+    layers : tuple of dict of str to int, optional
+        Layers of each type on each stage, where they are shared out.
+    assignment : tuple of tuple of int, optional
+        Micro-batches of each replica, where they may be exchanged.
     starts : dict of str to tuple of int
         By op name without micro-batch: the first start, then the differences, in ticks.
     """
@@ -204,6 +212,8 @@ class StoredSchedule(StrictModel):
     modes: tuple[str | tuple[str, ...], ...] | None = None
     devices: dict[str, int] | None = None
     fused: tuple[tuple[str, ...], ...] | None = None
+    layers: tuple[dict[str, int], ...] | None = None
+    assignment: tuple[tuple[int, ...], ...] | None = None
     starts: dict[str, Annotated[tuple[StrictInt, ...], Field(min_length=1)]]
 
     @classmethod
@@ -220,9 +230,7 @@ class StoredSchedule(StrictModel):
         return cls(
             tick=str(Fraction(1, ticks)),
             iterations=getattr(result, "iterations_of", None),
-            modes=getattr(result, "modes", None),
-            devices=getattr(result, "devices", None),
-            fused=getattr(result, "fused", None),
+            **{name: getattr(result, name, None) for name in CHOICES},
             starts={
                 column: (values[0], *(b - a for a, b in pairwise(values)))
                 for column, values in columns.items()
@@ -248,13 +256,20 @@ class StoredSchedule(StrictModel):
         InputError
             The file cannot be written.
         """
-        names = ("iterations", "modes", "devices", "fused")
-        given = {name: getattr(self, name) for name in names}
-        document = self.model_dump(exclude=set(given), by_alias=True)
-        document |= {name: value for name, value in given.items() if value is not None}
+        chosen = self.claims
+        if self.iterations is not None:
+            chosen = {"iterations": self.iterations, **chosen}
+        document = self.model_dump(exclude={"iterations", *CHOICES}, by_alias=True)
+        document |= chosen
         text = json.dumps(document, separators=(",", ":"))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, gzip.compress(text.encode(), mtime=0))
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What was chosen, by the fields of a result."""
+        fields = {name: getattr(self, name) for name in CHOICES}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def last_start(self) -> int:

@@ -32,6 +32,7 @@ SETS = (
     "fillers",
     "slices",
     "fused",
+    "combined",
 )
 OF_OTHER_SCRIPTS = tuple(f"{name}/" for name in SETS)
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
@@ -131,6 +132,15 @@ def test_script_makes_the_sliced_set_byte_for_byte() -> None:
     made = script("make_slice_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 5
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
+
+
+def test_script_makes_the_combined_set_byte_for_byte() -> None:
+    made = script("make_combined_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == [name for name in EVERY if name.startswith("combined/")]
     assert texts == {
         name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
     }
