@@ -62,7 +62,7 @@ def rounding_of(instance: PipelineInstance, scale: TimeScale) -> int:
     layers = instance.layers
     if scale.is_exact or layers is None:
         return 0
-    return (instance.num_units + 1) * 3 * (layers.body.count + 2)
+    return (instance.num_units * instance.steps + 1) * 3 * (layers.body.count + 2)
 
 
 def least_times(instance: PipelineInstance, scale: TimeScale) -> SplitTimes:

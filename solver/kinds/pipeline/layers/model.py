@@ -29,8 +29,8 @@ from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 class LayerModel:
     """Numbers of layers by type and stage.
 
-    A device is busy for the work of all micro-batches, from the first forward of its first stage to
-    what must follow its last backward: no schedule is shorter, in any order.
+    A device is busy for the work of all micro-batches of all steps, from the first forward of its
+    first stage to what must follow its last backward: no schedule is shorter, in any order.
 
     `instance`: a pipeline with layers.
     `in_flight`: sequence of int64[rows, stages of a device], optional, micro-batches in
@@ -110,7 +110,7 @@ class LayerModel:
         )
         for device in range(instance.num_devices):
             own = [stage for stage in stages if devices[stage] == device]
-            first, count = own[0], instance.num_units
+            first, count = own[0], instance.num_units * instance.steps
             ready = sum(forward[:first]) + sum(there[:first])
             after = sum(backward[:first]) + sum(back[:first])
             work = count * sum(forward[s] + backward[s] for s in own)

@@ -77,3 +77,17 @@ def test_no_schedule_of_one_step_is_proposed_for_two(
     assert result.status == "OPTIMAL"
     pairs = zip(boards, sizes, strict=True)
     assert len({(id(board), size) for board, size in pairs}) == len({*map(id, boards)})
+
+
+def test_the_bound_of_splits_counts_the_layers_of_every_step() -> None:
+    body = {"count": 4, "forward": 1, "backward": 2}
+    data = {
+        "num_devices": 2,
+        "num_microbatches": 3,
+        "layers": {"body": body},
+        "steps": 2,
+    }
+    result = ppsolve.optimize(PipelineInstance.parse(data), time_limit=0)
+    bounds = {bound.name: bound.value for bound in result.bounds}
+    # Two layers on each: 6 for a micro-batch; stage 1 waits for one forward and one backward.
+    assert bounds["layers"] == 2 * 3 * 6 + 2 + 4
