@@ -12,6 +12,7 @@ import numpy as np
 from ppsolve.models.core.dag import chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.clock import Clock
@@ -29,6 +30,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
 )
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.tables import graph_of, joined
 from ppsolve.solver.structure.timing import time_orders
 
@@ -208,3 +210,26 @@ def even_counts(instance: PipelineInstance) -> IntArray:
     """Return an even split of the layers of a pipeline, all kept."""
     assert instance.layers is not None
     return instance.layers.evenly(instance.num_stages)
+
+
+def balanced_split(
+    instance: PipelineInstance,
+    scale: TimeScale,
+    times: SplitTimes,
+    clock: Clock | None,
+) -> SplitAnswer:
+    """Return the split with the least time of the busiest device, a bound in any order.
+
+    The model is loaded and solved for it, for which a short clock may not suffice.
+
+    Raises `MemoryInfeasible` where no split fits.
+    """
+    from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
+
+    model = LayerModel(instance, scale, times=times)
+    answer = model.solve(MODEL_LIMITS, clock or Clock())
+    if answer.is_infeasible:
+        raise MemoryInfeasible(
+            "memory: no split of the layers fits, even with one micro-batch in flight"
+        )
+    return answer

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
@@ -35,12 +33,13 @@ from ppsolve.solver.kinds.pipeline.chosen import (
 from ppsolve.solver.kinds.pipeline.layers.linear import SplitTimes, rounding_of
 from ppsolve.solver.kinds.pipeline.layers.ordered import (
     LAYERS,
-    MODEL_LIMITS,
     ORDERED_STEPS,
     OrderedSplits,
+    balanced_split,
     even_counts,
 )
 from ppsolve.solver.kinds.pipeline.layers.search import LayerSearch
+from ppsolve.solver.kinds.pipeline.open.decisions import LayersDecision
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from ppsolve.solver.run.schedule_task import ScheduleTask, search_below
 from ppsolve.solver.run.step import Step, Steps, Turn
@@ -176,18 +175,9 @@ class LayersTask(ScheduleTask):
         mean = -(-self.instance.num_microbatches * work // devices)
         rounding = rounding_of(self.instance, self.scale)
         self.board.raise_bound(max(0, mean - rounding), LAYERS)
-        # The model is loaded and solved after that, for which a short clock may not suffice.
-        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
-
         if self.objective is not Objective.MAKESPAN:
             return
-        answer = LayerModel(self.instance, self.scale).solve(
-            MODEL_LIMITS, clock or Clock()
-        )
-        if answer.is_infeasible:
-            raise MemoryInfeasible(
-                "memory: no split of the layers fits, even with one micro-batch in flight"
-            )
+        answer = balanced_split(self.instance, self.scale, times, clock)
         self.balanced = answer.counts
         self.board.raise_bound(answer.bound, LAYERS)
 
@@ -210,16 +200,9 @@ class LayersTask(ScheduleTask):
 
     def wrong_choice(self, schedule: Schedule) -> str | None:
         """Return that the layers are not shared out."""
-        counts = schedule.problem.chosen(CHOSEN_LAYERS)
-        layers = self.instance.layers
-        is_split = counts.shape == (len(layers.names), self.instance.num_stages)
-        if (
-            not is_split
-            or counts.sum() != layers.body.count
-            or np.any(counts.sum(axis=0) < 1)
-        ):
-            return "no split of the layers"
-        return None
+        decision = LayersDecision(self.instance.layers, self.instance.num_stages)
+        is_split = decision.allows(schedule.problem.chosen(CHOSEN_LAYERS))
+        return None if is_split else "no split of the layers"
 
     def search_below(
         self, analytic: int, claimed: int | None, limits: SearchLimits

@@ -10,11 +10,10 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from ppsolve.models.core.problem import IntArray, Problem
+from ppsolve.models.core.problem import IntArray
 from ppsolve.models.kinds.pipeline.filler_devices import (
     CHOSEN_DEVICES,
     FillerDevices,
-    device_choices,
 )
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import first_members
@@ -29,7 +28,7 @@ from ppsolve.models.kinds.pipeline.replicas import Members, Replicas, fault
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.run.params import ModesParams
 
-UNDECIDED = -1
+UNDECIDED = RELAXED
 """Stands for a part of a choice that is open."""
 
 CHOSEN_REPLICAS = "replicas"
@@ -435,10 +434,12 @@ def replicas_of_members(members: Members) -> IntArray:
     return choice
 
 
-def decisions_of(instance: PipelineInstance, base: Problem) -> tuple[Decision, ...]:
+def decisions_of(
+    instance: PipelineInstance, fillers: FillerDevices | None
+) -> tuple[Decision, ...]:
     """Return the decisions of a pipeline, apart from orders and blocks.
 
-    `base`: a problem of the pipeline.
+    `fillers`: the devices of its fillers, where some have a choice.
     """
     decisions: list[Decision] = []
     if instance.layers is not None:
@@ -448,8 +449,8 @@ def decisions_of(instance: PipelineInstance, base: Problem) -> tuple[Decision, .
     modes = modes_of(instance)
     if modes is not None and modes.given is None:
         is_alone = not decisions and instance.overlap is None
-        is_alone &= instance.has_whole_ops and not instance.has_device_choice
+        is_alone &= instance.has_whole_ops and fillers is None
         decisions.append(ModesDecision(modes, has_cells=not is_alone))
-    if instance.has_device_choice:
-        decisions.append(DevicesDecision(device_choices(instance, base)))
+    if fillers is not None:
+        decisions.append(DevicesDecision(fillers))
     return tuple(decisions)

@@ -111,16 +111,17 @@ class CombinedPart(OpenPart):
             if reason is not None:
                 refusal = refusal or NotApplicableError(reason)
                 continue
-            problem = replace(space.problem(choices), choices={})
+            problem = space.problem(choices)
             # What it finds on the way says no choices: none for the board of the run.
             effort = replace(request.effort, board=Board())
-            asked = replace(request, instance=fixed, problem=problem, effort=effort)
+            unnamed = replace(problem, choices={})
+            asked = replace(request, instance=fixed, problem=unnamed, effort=effort)
             try:
                 proposal = propose(heuristic, asked)
             except PpsolveError as error:
                 refusal = error
                 continue
-            schedule = space.adopted(proposal.schedule, choices)
+            schedule = space.adopted(proposal.schedule, problem)
             if schedule is None:
                 refusal = NotApplicableError("needs a pipeline whose choices are given")
                 continue

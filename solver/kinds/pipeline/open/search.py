@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.choice_lists import ChoiceLists
@@ -92,13 +91,10 @@ class ChoiceSearch:
         self._rated.add(key)
         self._left -= 1
         self._since += 1
-        schedule = self._listed(choices)
+        schedule = self._lists.schedule(self.space.problem(choices))
         if schedule is None:
             return None
         if self.best is None or schedule.value < self.best[0]:
             self.best, self._since = (schedule.value, choices), 0
             self._board.propose(schedule, CHOICES)
         return schedule.value
-
-    def _listed(self, choices: Choices) -> Schedule | None:
-        return self._lists.schedule(self.space.problem(choices))

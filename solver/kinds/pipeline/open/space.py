@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.compose import without_resources
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import FREE, IntArray, Problem
+from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.filler_devices import (
     CHOSEN_DEVICES,
@@ -32,7 +32,7 @@ from ppsolve.models.kinds.pipeline.lowering import (
     refuse_huge,
     scale_of,
 )
-from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, RELAXED, modes_of
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
 from ppsolve.models.kinds.pipeline.replicas import Members
 from ppsolve.solver.kinds.pipeline.open.decisions import (
@@ -66,8 +66,13 @@ class PipelineSpace:
             exact=exact,
             extra_times=chain(extra, block_times(self.numbers, extra)),
         )
-        self.base = self._without_choices()
-        self.decisions = decisions_of(instance, self.base)
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What is open beside orders and blocks."""
+        has_devices = self.instance.has_device_choice
+        fillers = device_choices(self.instance, self.base) if has_devices else None
+        return decisions_of(self.instance, fillers)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -157,8 +162,9 @@ class PipelineSpace:
         named = {f: choices[f] for f in choices.keys() - {CHOSEN_DEVICES}}
         return replace(base, choices={**base.choices, **named})
 
-    def _without_choices(self) -> Problem:
-        """Return the problem of a pipeline with the first devices of all fillers."""
+    @cached_property
+    def base(self) -> Problem:
+        """The problem with the first devices of all fillers, whose options claims name."""
         modes = modes_of(self.instance)
         plain = self.instance
         if plain.layers is not None:
@@ -253,9 +259,11 @@ class PipelineSpace:
             )
         return plain.model_copy(update=update)
 
-    def adopted(self, schedule: Schedule, choices: Choices) -> Schedule | None:
-        """Return a schedule of `fixed` as one of the choices, None if its ops are others."""
-        problem = self.problem(choices)
+    def adopted(self, schedule: Schedule, problem: Problem) -> Schedule | None:
+        """Return a schedule of `fixed` as one of the problem of its choices.
+
+        There is none if its ops are others.
+        """
         numbers = schedule.problem.chosen(CHOSEN_BLOCKS)
         blocks = self.blocks(problem)
         if blocks is not None and len(numbers):
@@ -269,6 +277,3 @@ class PipelineSpace:
 def is_decided(choices: Choices) -> bool:
     """Whether nothing is left open."""
     return all((choice >= 0).all() for choice in choices.values())
-
-
-assert RELAXED == UNDECIDED == FREE

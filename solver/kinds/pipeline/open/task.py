@@ -38,6 +38,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     solve_jointly,
 )
 from ppsolve.solver.kinds.pipeline.layers.linear import least_times
+from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, balanced_split
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     NEARBY,
     Alternative,
@@ -65,11 +66,10 @@ from ppsolve.solver.run.steps import (
     VERIFIED,
     has_time_to_search,
 )
-from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 
-AVERAGE, LAYERS = "work of all devices", "layers"
-"""Names of bounds in reports."""
+AVERAGE = "work of all devices"
+"""Name of a bound in reports."""
 
 ORDER_SHARE = 0.3
 """Part of the time for the orders of the best choice where nothing but devices is chosen."""
@@ -164,12 +164,10 @@ def search_choices(turn: Turn) -> None:
 
 def search_blocks(turn: Turn) -> None:
     """Search over lists of ops of the best choices, of which neighbours are fused."""
-    params, board, space = turn.params, turn.board, turn.task.space
+    params, board = turn.params, turn.board
     schedule = board.schedule
     assert schedule is not None
-    blocks = turn.task.blocks
-    if space.decisions:
-        blocks = space.blocks(space.problem(space.chosen(schedule)))
+    blocks = turn.task.blocks_of(schedule)
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     is_endless = is_timed and len(blocks.options) > params.options.quick_options
     steps = params.options.steps_per_option * len(blocks.options)
@@ -341,11 +339,12 @@ class ChoiceTask(ScheduleTask):
         if not is_decided(choices) or not self.space.allows(choices):
             return "choices that may not be made"
         blocks = schedule.problem.chosen(CHOSEN_BLOCKS)
-        if self.blocks is not None and not self._blocks_of(schedule).allows(blocks):
+        if self.blocks is not None and not self.blocks_of(schedule).allows(blocks):
             return "options of which two cover one op"
         return None
 
-    def _blocks_of(self, schedule: Schedule) -> OpenProblem:
+    def blocks_of(self, schedule: Schedule) -> OpenProblem:
+        """Return the blocks over the choices of a schedule, of a pipeline with blocks."""
         if not self.space.decisions:
             assert self.blocks is not None
             return self.blocks
@@ -359,12 +358,14 @@ class ChoiceTask(ScheduleTask):
             given = self.kind.claims_of(self.instance, given)
         return self.kind.problem_of(self.instance, exact=False, document=given)
 
+    @cached_property
+    def _usual(self) -> Problem:
+        return self.space.problem(self.space.first)
+
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run a heuristic on the usual choices; it may return a schedule of others."""
-        problem = self.space.problem(self.space.first)
-        self.note(
-            self.kind.run_heuristic(heuristic, self.instance, problem, effort=effort)
-        )
+        kind, instance = self.kind, self.instance
+        self.note(kind.run_heuristic(heuristic, instance, self._usual, effort=effort))
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the relaxed problem, and by rules of what is open."""
@@ -419,17 +420,8 @@ class ChoiceTask(ScheduleTask):
     def _bound_by_layers(self, clock: Clock | None) -> None:
         if self.instance.replicas is not None:
             return
-        # The model is loaded and solved after that, for which a short clock may not suffice.
-        from ppsolve.solver.kinds.pipeline.layers.model import LayerModel
-        from ppsolve.solver.kinds.pipeline.layers.ordered import MODEL_LIMITS
-
         times = least_times(self.instance, self.scale)
-        model = LayerModel(self.instance, self.scale, times=times)
-        answer = model.solve(MODEL_LIMITS, clock or Clock())
-        if answer.is_infeasible:
-            raise MemoryInfeasible(
-                "memory: no split of the layers fits, even with one micro-batch in flight"
-            )
+        answer = balanced_split(self.instance, self.scale, times, clock)
         self.board.raise_bound(answer.bound, LAYERS)
 
     @cached_property
