@@ -1,5 +1,6 @@
 """Settings of all tests: none of them judges how fast the machine is."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -22,10 +23,20 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 def pytest_configure() -> None:
-    """Keep each test process on a core of its own: searches then use one thread, not all."""
+    """Keep each test process on a core of its own: searches then use one thread, not all.
+
+    Garbage is not looked for before tests are collected: of twenty thousand there is none.
+    """
+    gc.disable()
     if WORKER and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(WORKER.removeprefix("gw")) % len(cores)]})
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, and no more among the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,10 @@ def imports(path: Path) -> list[tuple[str, bool]]:
 
 
 def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    return isinstance(node, ast.If) and any(
+        isinstance(name, ast.Name) and name.id == "TYPE_CHECKING"
+        for name in ast.walk(node.test)
+    )
 
 
 def top(name: str) -> str:

@@ -17,7 +17,7 @@ from tests.kinds.pipeline.open.drawn import MORE, PAIRS, drawn
 from tests.outside.combined_model import combined_optimum
 from tests.outside.plain_model import Instance
 
-FEW, MANY = 3, 150
+FEW, MANY = 2, 150
 """Seeds of each pair that the default run tries, and the long one."""
 
 ASKED: tuple[dict[str, Any], ...] = (
