@@ -29,6 +29,7 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     FORWARD,
 )
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
+from ppsolve.solver.kinds.pipeline.sliced import in_slices
 
 _PREFERENCE = {BACKWARD_WEIGHT: 0, BACKWARD_INPUT: 1, BACKWARD: 1, FORWARD: 2}
 """Rank among ops that can start at one moment: weight gradients first, so that no other op parts
@@ -40,14 +41,18 @@ def chimera(instance: PipelineInstance, problem: Problem) -> list[Order]:
 
     Each pipe runs its half of the micro-batches by 1F1B. On every device the two sequences are
     merged: the head that can start earliest goes first, backwards before forwards, then the lower
-    op number. A full backward of a split instance stays in one piece.
+    op number. A full backward of a split instance stays in one piece. The slices of a micro-batch
+    follow each other.
     """
     half = instance.num_microbatches // 2
     grids = np.stack([problem.grid(kind) for kind in COMPUTE_KINDS])
+    orders = one_forward_one_backward(instance.num_stages, half)
+    if problem.slices > 1:
+        orders = in_slices(orders, problem.slices)
     chains = [
-        _ops(problem, grids, order, pipe * half)
+        _ops(problem, grids, order, pipe * half * problem.slices)
         for pipe in range(2)
-        for order in one_forward_one_backward(instance.num_stages, half)
+        for order in orders
     ]
     edges = [chain_edges(chains)]
     if BACKWARD_INPUT in problem.kinds:

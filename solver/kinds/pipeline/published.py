@@ -210,7 +210,12 @@ def _sliced(
         return orders(instance.num_devices, _chunks(instance), *counts)
 
     return _fixed(
-        name, summary, placed, (SLICED, *requirements), source, is_sliced=True
+        name,
+        summary,
+        placed,
+        (SLICED, ONE_PIPE, *requirements),
+        source,
+        is_sliced=True,
     )
 
 
@@ -326,7 +331,9 @@ PUBLISHED = (
     Heuristic(
         "chimera",
         "1F1B in both directions, merged on each device by earliest start",
-        StaticOrders(lambda instance, request: chimera(instance, request.problem)),
+        StaticOrders(
+            lambda instance, request: chimera(instance, request.problem), is_sliced=True
+        ),
         A_PIPELINE,
         (BIDIRECTIONAL,),
         source="Chimera: Li and Hoefler 2021",

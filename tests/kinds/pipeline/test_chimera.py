@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ppsolve.models.core.result import HeuristicStatus
+import ppsolve
+from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
@@ -115,3 +116,15 @@ def test_transfers_on_links(mode: str) -> None:
     instance = pipes(4, 8, p2p=p2p, optimizer=3, allreduce=2)
     outcome = run_heuristic("chimera", instance, lower(instance))
     assert outcome.status is HeuristicStatus.FEASIBLE
+
+
+def test_slices_of_a_microbatch_follow_each_other() -> None:
+    """No other published order of one pipe is tried on two of them."""
+    instance = pipes(2, 2, times={"forward": [3, 2], "backward": [0, 4]}, slices=2)
+    result = ppsolve.optimize(instance)
+    values = {entry.name: entry.value for entry in result.heuristics}
+    assert (result.status, result.value) == (Status.OPTIMAL, 18)
+    assert values["chimera"] == 18
+    refused = {name for name in values if "seq1f1b" in name or name == "slimpipe"}
+    assert len(refused) == 4
+    assert {values[name] for name in refused} == {None}
