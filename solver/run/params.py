@@ -77,6 +77,7 @@ class ModesParams:
     question_units: float = (
         0.5  # deterministic time of the first question about a choice
     )
+    bound_units: float = 3e-5  # deterministic time of an analytic bound, for each op
     grouped_modes: int = (
         9  # modes of the stages of one device up to which they are one decision
     )

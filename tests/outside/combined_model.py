@@ -2,7 +2,7 @@
 
 Layers, modes, replicas and devices of fillers are tried in every way; each is a plain program, in
 which only blocks and orders are open. Nothing is shared with what it judges. It does not read
-windows, costs over lengths, capacities such as ``1p`` and programs of blocks.
+costs over lengths, capacities such as ``1p`` and programs of blocks.
 """
 
 from __future__ import annotations

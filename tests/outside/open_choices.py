@@ -72,10 +72,38 @@ def _modes(instance: Instance, stages: int) -> Iterator[tuple[tuple[str, ...], .
     elif decide == "stage":
         for row in product(names, repeat=stages):
             yield tuple((name,) * count for name in row)
+    elif decide == "window":
+        yield from _windows(instance, stages, names[1:])
     else:
         assert decide == "microbatch"
         rows = list(product(names, repeat=count))
         yield from product(rows, repeat=stages)
+
+
+def _windows(
+    instance: Instance, stages: int, names: list[str]
+) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Yield the modes in which a mode has all but the first micro-batches of each window."""
+    place = [_in_windows(instance, stages, stage) for stage in range(stages)]
+    for name, first in product(names, range(max(map(max, place)) + 1)):
+        yield tuple(tuple(name if k >= first else KEEP for k in row) for row in place)
+    yield ((KEEP,) * instance["num_microbatches"],) * stages
+
+
+def _in_windows(instance: Instance, stages: int, stage: int) -> list[int]:
+    """Return the place of each micro-batch of a stage in its window."""
+    count, devices = instance["num_microbatches"], instance["num_devices"]
+    chunks, (chunk, rank) = stages // devices, divmod(stage, devices)
+    forwards = [
+        (c, i)
+        for first in range(0, count, devices)
+        for c in range(chunks)
+        for i in range(first, min(first + devices, count))
+    ]
+    warm_up = devices - rank - 1
+    if chunks > 1:
+        warm_up = min(2 * warm_up + (chunks - 1) * devices, len(forwards))
+    return [forwards.index((chunk, i)) % (warm_up + 1) for i in range(count)]
 
 
 def _assignments(instance: Instance) -> Iterator[tuple[tuple[int, ...], ...]]:

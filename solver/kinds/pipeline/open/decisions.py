@@ -116,15 +116,12 @@ class StageGroup:
 
 
 class ModesDecision(Decision):
-    """The mode of each stage and micro-batch, int64[S, m].
-
-    `has_cells`: whether single micro-batches are branched on where they decide.
-    """
+    """The mode of each stage and micro-batch, int64[S, m]."""
 
     field = CHOSEN_MODES
 
-    def __init__(self, modes: MemoryModes, *, has_cells: bool) -> None:
-        self.modes, self.open, self._has_cells = modes, modes.relaxed, has_cells
+    def __init__(self, modes: MemoryModes) -> None:
+        self.modes, self.open = modes, modes.relaxed
         self._groups: list[StageGroup] | None = None
 
     @property
@@ -196,8 +193,6 @@ class ModesDecision(Decision):
         if self._groups is not None:
             group = next(g for g in self._groups if choice[g.stages[0], 0] < 0)
             return [group.apply(choice, modes) for modes in group.modes]
-        if not self._has_cells:
-            return []
         stage, microbatch = cells[np.lexsort((cells[:, 0], cells[:, 1]))][0]
         branches = []
         for mode in range(len(self.modes.names)):
@@ -448,9 +443,7 @@ def decisions_of(
         decisions.append(ReplicasDecision(instance, instance.replicas))
     modes = modes_of(instance)
     if modes is not None and modes.given is None:
-        is_alone = not decisions and instance.overlap is None
-        is_alone &= instance.has_whole_ops and fillers is None
-        decisions.append(ModesDecision(modes, has_cells=not is_alone))
+        decisions.append(ModesDecision(modes))
     if fillers is not None:
         decisions.append(DevicesDecision(fillers))
     return tuple(decisions)

@@ -97,7 +97,9 @@ class ChoiceTree:
         return decision.prepare(bound, clock, self._upper, self._params)
 
     def _bound(self, choices: Choices) -> int:
-        return analytic_bound(ImpliedOrder(self._space.relaxed(choices)), self._upper)
+        problem = self._space.relaxed(choices)
+        self.spent += self._params.bound_units * problem.num_ops
+        return analytic_bound(ImpliedOrder(problem), self._upper)
 
     def _push(self, choices: Choices, least: int) -> None:
         bound = max(least, self._bound(choices))

@@ -17,6 +17,8 @@ PARTS = (
     "alltoall",
     "blocks",
     "fillers",
+    "window",
+    "pipes",
 )
 """All parts, in the order in which they are drawn."""
 
@@ -37,6 +39,17 @@ PAIRS = (
     "replicas recompute",
     "replicas layers",
     "alltoall recompute",
+    "window slices",
+    "window steps",
+    "window blocks",
+    "window fillers",
+    "pipes slices",
+    "pipes recompute",
+    "pipes offload",
+    "pipes fillers",
+    "pipes steps",
+    "pipes blocks",
+    "pipes alltoall",
 )
 """Two parts, of which there are many instances."""
 
@@ -49,6 +62,11 @@ APART = (
     {"blocks", "alltoall"},
     {"layers", "recompute"},
     {"layers", "offload"},
+    {"layers", "window"},
+    {"layers", "pipes"},
+    {"window", "pipes"},
+    {"replicas", "window"},
+    {"replicas", "pipes"},
 )
 """Parts that a pipeline may not have together."""
 
@@ -57,6 +75,7 @@ MORE = "three"
 
 PLACEMENTS = {
     "linear": 2,
+    "bidirectional": 2,
     "vshape": 4,
     "interleaved": 4,
     "explicit": 3,
@@ -78,7 +97,7 @@ def drawn(name: str, seed: int) -> Instance:
             break
     data = _base(draw, parts)
     for name in PARTS:
-        if name in parts:
+        if name in parts and name in DRAWS:
             DRAWS[name](draw, data)
     _adds_memory(draw, data)
     return data
@@ -88,15 +107,22 @@ def _base(draw: Random, parts: set[str]) -> Instance:
     """Return a small pipeline without parts."""
     while True:
         is_split = draw.random() < 0.4
-        placement = draw.choice([*PLACEMENTS, "linear", "linear", "linear"])
+        usual = [name for name in PLACEMENTS if name != "bidirectional"]
+        placement = draw.choice([*usual, "linear", "linear", "linear"])
         if "blocks" in parts:
             placement = draw.choice(["linear", "vshape", "interleaved"])
+        if "window" in parts:
+            placement = draw.choice(["linear", "linear", "interleaved"])
+        if "pipes" in parts:
+            placement = "bidirectional"
         stages, microbatches = PLACEMENTS[placement], draw.randint(1, 3)
         weight = 1.3 if parts & {"slices", "steps", "alltoall"} else 1
         if "replicas" in parts:
             microbatches = draw.choice([2, 2, 3, 4])
-        elif parts & {"blocks", "recompute", "offload"}:
+        elif parts & {"blocks", "recompute", "offload", "window"}:
             microbatches = draw.choice([2, 2, 3])
+        if "pipes" in parts:
+            microbatches = 2
         if stages * microbatches * weight * (3 if is_split else 2) <= MOST_OPS:
             break
     data: Instance = {"num_devices": 2, "num_microbatches": microbatches}
@@ -265,6 +291,14 @@ def _offload(draw: Random, data: Instance) -> None:
         memory["offload"]["host_capacity"] = draw.choice([1, 2, 4])
 
 
+def _window(draw: Random, data: Instance) -> None:
+    if not {"recompute", "offload"} & data["memory"].keys():
+        _recompute(draw, data)
+    for field in ("recompute", "offload"):
+        if field in data["memory"]:
+            data["memory"][field]["decide"] = "window"
+
+
 def _alltoall(draw: Random, data: Instance) -> None:
     backward = _fields(data)[1]
     kinds = draw.choice([["forward"], [backward], ["forward", backward]])
@@ -384,4 +418,5 @@ DRAWS: dict[str, Callable[[Random, Instance], None]] = {
     "alltoall": _alltoall,
     "blocks": _blocks,
     "fillers": _fillers,
+    "window": _window,
 }
