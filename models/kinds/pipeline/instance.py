@@ -101,8 +101,9 @@ class PipelineInstance(Instance):
     @model_validator(mode="before")
     @classmethod
     def _capacity_in_amounts(cls, data: Any) -> Any:
-        stages = count_stages(data) if isinstance(data, dict) else None
-        return in_amounts(with_even_layers(data, stages))
+        if isinstance(data, dict) and data.get("layers") is not None:
+            data = with_even_layers(data, count_stages(data))
+        return in_amounts(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -114,7 +115,9 @@ class PipelineInstance(Instance):
                 field="num_microbatches",
             )
         self._check_lengths()
-        check_slices(self)
+        has_key_values = self.memory is not None and self.memory.key_value is not None
+        if self.slices is not None or has_key_values:
+            check_slices(self)
         for field, entry in self.amounts().items():
             label, count = self._items_of(field)
             check_length(field, entry, count, label)
@@ -142,10 +145,11 @@ class PipelineInstance(Instance):
         self._check_matrix("p2p.latency", self.p2p.latency)
         self._check_matrix("p2p.bandwidth", self.p2p.bandwidth)
         self._check_bandwidth()
-        check_fillers(self)
+        if self.fillers:
+            check_fillers(self)
         if self.replicas is not None:
             self._check_replicas(self.replicas)
-        if numbers.memory is not None and numbers.memory.has_modes:
+        if numbers.memory is not None and self.has_modes:
             check_modes(numbers, numbers.memory)
         if self.overlap is not None:
             self.overlap.check(self)
@@ -377,6 +381,16 @@ class PipelineInstance(Instance):
             return False
         inside = self.collectives is not None and bool(self.collectives.by_kind())
         return self.is_one_plain_step and not inside
+
+    @property
+    def has_fillers_or_steps(self) -> bool:
+        """Whether fillers run beside the micro-batches, or several steps follow each other."""
+        return not self.is_one_plain_step
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether activations need not be kept."""
+        return self.memory is not None and self.memory.has_modes
 
     @property
     def has_device_choice(self) -> bool:

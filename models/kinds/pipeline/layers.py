@@ -160,7 +160,7 @@ def _weighed(amounts: Sequence[Decimal], counts: Sequence[int]) -> Decimal:
     return sum((a * n for a, n in zip(amounts, counts, strict=True)), Decimal(0))
 
 
-def with_even_layers(data: Any, stages: int | None) -> Any:
+def with_even_layers(data: dict[str, Any], stages: int | None) -> dict[str, Any]:
     """Return the data of a pipeline whose layers stand in for times and activations.
 
     `data`: data of a pipeline that is not validated yet.
@@ -169,7 +169,7 @@ def with_even_layers(data: Any, stages: int | None) -> Any:
     Raises `InputError`: the layers are not valid, or given together with what they
         stand in for.
     """
-    if not isinstance(data, dict) or data.get("layers") is None or stages is None:
+    if stages is None:
         return data
     given, memory = data["layers"], data.get("memory")
     for name in ("recompute", "offload", "forward_peak"):

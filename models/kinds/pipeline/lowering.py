@@ -62,17 +62,23 @@ from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 class Addition(NamedTuple):
     """What a part of a pipeline adds to its lowered problem: jobs beside its ops."""
 
+    # of pipelines: there, or true, where they have any
+    attribute: str
     # takes the pipeline in numbers; yields times that must become whole ticks
     times: Callable[[PipelineInstance], Iterator[Fraction]]
     # takes the pipeline and its problem; returns the problem with more, or the same
     add: Callable[[PipelineInstance, Problem], Problem]
 
 
-ADDITIONS = (Addition(filler_times, with_fillers),)
+ADDITIONS = (Addition("has_fillers_or_steps", filler_times, with_fillers),)
 """The parts that add something, in the order in which they do."""
 
 MAX_LOWERED = 1_000_000
 """Most ops of all micro-batches that are scheduled, at 2.5 KB each; instances may describe more."""
+
+
+def _additions_to(instance: PipelineInstance) -> list[Addition]:
+    return [added for added in ADDITIONS if getattr(instance, added.attribute)]
 
 
 def lower_pipeline(
@@ -106,7 +112,7 @@ def lower_pipeline(
     refuse_huge(instance)
     instance = instance.in_numbers()
     scale = scale or scale_of(instance, exact=exact, extra_times=extra_times)
-    modes = modes_of(instance)
+    modes = modes_of(instance) if instance.has_modes else None
     if modes is not None and choice is None:
         choice = modes.given
         if choice is None:
@@ -116,7 +122,7 @@ def lower_pipeline(
                 field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
             )
     problem = _PipelineLowering(instance, scale, modes, choice).run()
-    for addition in ADDITIONS:
+    for addition in _additions_to(instance):
         problem = addition.add(instance, problem)
     return problem
 
@@ -159,10 +165,12 @@ def _all_times(instance: PipelineInstance) -> Iterator[Fraction]:
     for entry in entries:
         yield from map(Fraction, set(decimals(entry)))
     yield from collective_times(instance)
-    modes = modes_of(instance)
+    modes = modes_of(instance) if instance.has_modes else None
     again = [] if modes is None else list(mode_times(modes))
-    yield from chain(again, block_times(instance, again))
-    for addition in ADDITIONS:
+    yield from again
+    if instance.overlap is not None:
+        yield from block_times(instance, again)
+    for addition in _additions_to(instance):
         yield from addition.times(instance)
     over = hops(instance)
     yield from (
@@ -298,7 +306,8 @@ class _PipelineLowering:
         self.builder.add_precedences(self.grid["F"].done, self.returning.first)
         if self.instance.times.is_split:
             self.builder.add_precedences(self.grid["I"].last, self.grid["W"].first)
-        add_slice_order(self.builder, self.instance, self.grid["F"], self.returning)
+        if self.instance.slices is not None:
+            add_slice_order(self.builder, self.instance, self.grid["F"], self.returning)
 
     def _add_all_gathers(self) -> None:
         entry = self.collectives.given.all_gather
@@ -446,7 +455,9 @@ class _PipelineLowering:
         ]
 
     def _vectors(self, members: IntArray) -> IntArray:
-        count, members = len(members), units_of(members, self.instance.num_slices)
+        count = len(members)
+        if self.instance.slices is not None:
+            members = units_of(members, self.instance.num_slices)
         columns = [
             grid.rows[:, members].T.reshape(count, -1) for grid in self.grid.values()
         ]

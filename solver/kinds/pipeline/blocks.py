@@ -65,7 +65,7 @@ def program_violations(instance: PipelineInstance, document: Any) -> list[Violat
 
 def with_program_files(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Read the programs of blocks that an instance names as files of its own folder."""
-    blocks = data.get("overlap")
+    blocks = data["overlap"]
     programs = blocks.get(PROGRAMS) if isinstance(blocks, dict) else None
     if not isinstance(blocks, dict) or not isinstance(programs, dict):
         return data

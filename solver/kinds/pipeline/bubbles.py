@@ -25,30 +25,28 @@ from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.board import Board
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.kinds.pipeline.adapters import Adapter
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.tables import rows_by
 from ppsolve.solver.structure.timing import time_orders
 
 
-def with_fillers(heuristic: Heuristic) -> Heuristic:
-    """Return a published schedule that also runs pipelines with fillers and several steps."""
+def fill_order(heuristic: Heuristic, request: Request) -> Proposal:
+    """Return the schedule of a heuristic, repeated in each step, with fillers in its bubbles."""
+    instance = request.instance
+    plain = instance.model_copy(update={"fillers": (), "steps": 1})
+    problem = lower_pipeline(plain, scale=request.problem.scale)
+    # What it finds on the way is a schedule of one step: none for the board of the run.
+    effort = replace(request.effort, board=Board())
+    step: Proposal = heuristic.propose(
+        replace(request, instance=plain, problem=problem, effort=effort)
+    )
+    fillers = device_choices(instance, request.problem)
+    schedule = fill_bubbles(fillers, step.schedule)
+    return replace(step, schedule=schedule, orders=None)
 
-    def propose(request: Request) -> Proposal:
-        instance = request.instance
-        if instance.is_one_plain_step:
-            return heuristic.propose(request)
-        plain = instance.model_copy(update={"fillers": (), "steps": 1})
-        problem = lower_pipeline(plain, scale=request.problem.scale)
-        # What it finds on the way is a schedule of one step: none for the board of the run.
-        effort = replace(request.effort, board=Board())
-        step: Proposal = heuristic.propose(
-            replace(request, instance=plain, problem=problem, effort=effort)
-        )
-        fillers = device_choices(instance, request.problem)
-        schedule = fill_bubbles(fillers, step.schedule)
-        return replace(step, schedule=schedule, orders=None)
 
-    return replace(heuristic, propose=propose)
+WITH_FILLERS = Adapter("has_fillers_or_steps", fill_order)
 
 
 def fill_bubbles(fillers: FillerDevices, step: Schedule) -> Schedule:

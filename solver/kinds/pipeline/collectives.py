@@ -32,6 +32,7 @@ from ppsolve.solver.kinds.pipeline.actions import (
     gradient_after_weight,
     orders_of,
 )
+from ppsolve.solver.kinds.pipeline.adapters import Adapter
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -142,23 +143,18 @@ def _is_whole(order: Order) -> bool:
     return np.unique(actions, axis=1).shape == actions.shape
 
 
-def with_collectives(heuristic: Heuristic) -> Heuristic:
-    """Return a published schedule that also runs pipelines with collectives, added greedily."""
+def collectives_afterwards(heuristic: Heuristic, request: Request) -> Proposal:
+    """Return the schedule of a heuristic, with collectives added greedily."""
+    plain = without_collectives(request.instance)
+    problem = lower_pipeline(plain)
+    order: Proposal = heuristic.propose(
+        replace(request, instance=plain, problem=problem)
+    )
+    steps = " ".join(step for row in order.orders or () for step in row)
+    pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
+    fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
+    schedule = add_collectives(request.problem, order.schedule, fused)
+    return replace(order, schedule=schedule)
 
-    def propose(request: Request) -> Proposal:
-        instance: PipelineInstance = request.instance
-        if instance.collectives is None:
-            return heuristic.propose(request)
-        plain = without_collectives(instance)
-        problem = lower_pipeline(plain)
-        order: Proposal = heuristic.propose(
-            replace(request, instance=plain, problem=problem)
-        )
-        steps = " ".join(step for row in order.orders or () for step in row)
-        pairs = _FULL_BACKWARD.findall(steps) if plain.times.is_split else []
-        fused = [(int(stage), int(microbatch)) for stage, microbatch in pairs]
-        return replace(
-            order, schedule=add_collectives(request.problem, order.schedule, fused)
-        )
 
-    return replace(heuristic, propose=propose)
+WITH_COLLECTIVES = Adapter("collectives", collectives_afterwards)

@@ -32,19 +32,20 @@ from ppsolve.solver.kinds.pipeline.actions import (
     action_strings,
     schedule_actions,
 )
+from ppsolve.solver.kinds.pipeline.adapters import adapted
 from ppsolve.solver.kinds.pipeline.blocks import with_program_files
-from ppsolve.solver.kinds.pipeline.bubbles import with_fillers
+from ppsolve.solver.kinds.pipeline.bubbles import WITH_FILLERS
 from ppsolve.solver.kinds.pipeline.collectives import (
+    WITH_COLLECTIVES,
     actions_are_ops,
     orders_of_one_step,
-    with_collectives,
 )
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
 from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.parts import PARTS, part_of
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
-from ppsolve.solver.kinds.pipeline.replicas.heuristics import with_replicas
+from ppsolve.solver.kinds.pipeline.replicas.heuristics import IN_REPLICAS
 from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, claimed_runtime
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
 from ppsolve.solver.kinds.pipeline.runtimes.narrowing import RuntimeNarrowing
@@ -105,7 +106,8 @@ class PipelineKind(Kind[PipelineInstance]):
 
         For a document that claims a runtime ranks run one op after the other.
         """
-        instance = as_claimed(instance, document)
+        if document is not None:
+            instance = as_claimed(instance, document)
         return part_of(instance).problem(instance, exact=exact, document=document)
 
     def refuted(
@@ -163,7 +165,7 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def with_files(self, data: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Read the programs of fused blocks that are files."""
-        return with_program_files(data, folder)
+        return with_program_files(data, folder) if data.get("overlap") else data
 
     def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
         return part_of(request.instance).proposal(
@@ -172,7 +174,7 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def _proposal_of_choice(self, heuristic: Heuristic, request: Request) -> Proposal:
         proposal = super()._proposal(heuristic, request)
-        if heuristic.is_own:
+        if heuristic.is_own or not len(request.problem.points):
             return proposal
         apart = without_crossings(proposal.schedule)
         return (
@@ -210,16 +212,16 @@ class PipelineKind(Kind[PipelineInstance]):
         )
 
 
-# The flow of `permutations` has the collectives: none is added to its schedules.
 _ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS)
-_ALONE = (*map(with_collectives, _ORDERS), PERMUTATIONS)
 
 PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
     (
-        *map(with_replicas, map(with_fillers, _ALONE)),
+        *(adapted(h, IN_REPLICAS, WITH_FILLERS, WITH_COLLECTIVES) for h in _ORDERS),
+        # Its flow has the collectives: none is added to its schedules.
+        adapted(PERMUTATIONS, IN_REPLICAS, WITH_FILLERS),
         *(h for part in PARTS for h in part.heuristics),
     ),
     PipelineResult,

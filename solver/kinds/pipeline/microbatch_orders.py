@@ -28,7 +28,8 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.adapters import adapted
+from ppsolve.solver.kinds.pipeline.collectives import WITH_COLLECTIVES
 from ppsolve.solver.kinds.pipeline.event_driven.schedulers import DYNAPIPE, EVENT_DRIVEN
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
 from ppsolve.solver.kinds.pipeline.published import (
@@ -56,7 +57,7 @@ _FREE_PATTERNS = tuple(
 
 # Heuristics whose schedules are patterns to begin with.
 _BEGUN_WITH = (
-    *map(with_collectives, PATTERNS),
+    *(adapted(pattern, WITH_COLLECTIVES) for pattern in PATTERNS),
     *(heuristic for heuristic in GENERIC if not heuristic.is_search),
 )
 

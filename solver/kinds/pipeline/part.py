@@ -24,12 +24,11 @@ class OpenPart:
     own, beside the starts of the ops.
     """
 
+    attribute: ClassVar[str] = ""
+    """Attribute of pipelines that is there, or true, where they have the part."""
+
     heuristics: ClassVar[tuple[Heuristic, ...]] = ()
     """Heuristics that choose too, in the order of reports; pipelines without the part run none."""
-
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether a pipeline has the part."""
-        return False
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether what it is beside is none that its own task knows."""

@@ -27,7 +27,7 @@ NOTHING_OPEN = OpenPart()
 
 def part_of(instance: PipelineInstance) -> OpenPart:
     """Return the part that a pipeline has, all of them as one, or `NOTHING_OPEN`."""
-    parts = [part for part in PARTS if part.applies(instance)]
+    parts = [part for part in PARTS if getattr(instance, part.attribute)]
     if len(parts) > 1 or any(part.needs_search_of_choices(instance) for part in parts):
         return CombinedPart(parts)
     return parts[0] if parts else NOTHING_OPEN

@@ -29,11 +29,8 @@ GENERIC_SEARCHES = frozenset(
 class LayersPart(OpenPart):
     """Layers that stages share out."""
 
+    attribute = "layers"
     heuristics: ClassVar[tuple[Heuristic, ...]] = SPLIT_HEURISTICS
-
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether the pipeline has layers."""
-        return instance.layers is not None
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether layers are beside slices, steps or fillers."""

@@ -27,11 +27,8 @@ from ppsolve.solver.run.schedule_task import ScheduleTask
 class ModesPart(OpenPart):
     """Modes of the activations of each stage, open or given."""
 
+    attribute = "has_modes"
     heuristics: ClassVar[tuple[Heuristic, ...]] = BASELINES
-
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether the pipeline has memory modes."""
-        return instance.memory is not None and instance.memory.has_modes
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether open modes are beside slices, steps, fillers or collectives inside ops."""

@@ -30,9 +30,7 @@ from ppsolve.solver.run.schedule_task import ScheduleTask
 class FusedPart(OpenPart):
     """Forwards and backwards that may run as one block."""
 
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether the pipeline has blocks."""
-        return instance.overlap is not None
+    attribute = "overlap"
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether blocks are beside steps or fillers."""
@@ -85,9 +83,7 @@ class FusedPart(OpenPart):
 class FillerDevicesPart(OpenPart):
     """Fillers that may run on one of several devices."""
 
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether some filler has a choice."""
-        return instance.has_device_choice
+    attribute = "has_device_choice"
 
     def problem(
         self, instance: PipelineInstance, *, exact: bool, document: Any

@@ -27,7 +27,8 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
 )
 from ppsolve.solver.kinds.pipeline.actions import Order
-from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.adapters import adapted
+from ppsolve.solver.kinds.pipeline.collectives import WITH_COLLECTIVES
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -412,7 +413,8 @@ def simulated(
         text = "expected a schedule: an order does not say when a stage recomputes"
         raise InputError(text, field="schedule")
     problem = PIPELINE.lower(instance, exact=exact, document=claims)
-    proposal: Proposal = with_collectives(heuristic).propose(Request(instance, problem))
+    everywhere = adapted(heuristic, WITH_COLLECTIVES)
+    proposal: Proposal = everywhere.propose(Request(instance, problem))
     return proposal, check_schedule(proposal.schedule.problem, proposal.schedule)
 
 

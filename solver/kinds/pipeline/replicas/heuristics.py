@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import lower_replicas, replica_of
 from ppsolve.models.kinds.pipeline.replicas import Members
 from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Proposal, Request
+from ppsolve.solver.kinds.pipeline.adapters import Adapter
 from ppsolve.solver.kinds.pipeline.collectives import orders_if_whole
 
 
@@ -53,23 +54,20 @@ def parts_of(instance: PipelineInstance, members: Members) -> list[ReplicaProble
     ]
 
 
-def with_replicas(heuristic: Heuristic) -> Heuristic:
-    """Return a published schedule that also runs pipelines with replicas, each by itself."""
+def run_in_replicas(heuristic: Heuristic, request: Request) -> Proposal:
+    """Return the schedule of a heuristic in every replica, each by itself."""
+    schedules = []
+    for asked in _requests(request):
+        obstacle = heuristic.obstacle(asked.instance)
+        if obstacle is not None:
+            raise NotApplicableError(f"{obstacle} in every replica")
+        schedules.append(heuristic.propose(asked).schedule)
+    start = np.concatenate([schedule.start for schedule in schedules])
+    schedule = Schedule(request.problem, start, waits=_waits(schedules))
+    return Proposal(schedule, orders_if_whole(schedule))
 
-    def propose(request: Request) -> Proposal:
-        if request.instance.replicas is None:
-            return heuristic.propose(request)
-        schedules = []
-        for asked in _requests(request):
-            obstacle = heuristic.obstacle(asked.instance)
-            if obstacle is not None:
-                raise NotApplicableError(f"{obstacle} in every replica")
-            schedules.append(heuristic.propose(asked).schedule)
-        start = np.concatenate([schedule.start for schedule in schedules])
-        schedule = Schedule(request.problem, start, waits=_waits(schedules))
-        return Proposal(schedule, orders_if_whole(schedule))
 
-    return replace(heuristic, propose=propose)
+IN_REPLICAS = Adapter("replicas", run_in_replicas)
 
 
 def _requests(request: Request) -> Iterator[Request]:

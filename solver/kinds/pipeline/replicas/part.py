@@ -23,9 +23,7 @@ from ppsolve.solver.run.schedule_task import ScheduleTask
 class ReplicasPart(OpenPart):
     """Replicas, whose micro-batches are fixed or may be exchanged."""
 
-    def applies(self, instance: PipelineInstance) -> bool:
-        """Whether the pipeline has replicas."""
-        return instance.replicas is not None
+    attribute = "replicas"
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether replicas have slices."""

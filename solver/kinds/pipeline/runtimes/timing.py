@@ -17,7 +17,8 @@ from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kinds.pipeline.actions import Order
-from ppsolve.solver.kinds.pipeline.collectives import with_collectives
+from ppsolve.solver.kinds.pipeline.adapters import adapted
+from ppsolve.solver.kinds.pipeline.collectives import WITH_COLLECTIVES
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.modes.baselines import OrderedModes
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
@@ -52,8 +53,8 @@ class RuntimeSettings:
             found = OrderedModes(request, self.orders).timed(self.choice, waits=True)
             return found.schedule.normalised()
         static = StaticOrders(lambda _, __: list(self.orders))
-        heuristic = with_collectives(Heuristic(self.words, "", static, A_PIPELINE))
-        proposal: Proposal = heuristic.propose(request)
+        heuristic = Heuristic(self.words, "", static, A_PIPELINE)
+        proposal: Proposal = adapted(heuristic, WITH_COLLECTIVES).propose(request)
         return proposal.schedule.normalised()
 
     def refused(self, choices: Mapping[str, IntArray]) -> str | None:
