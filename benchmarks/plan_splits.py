@@ -23,7 +23,7 @@ from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.plan.scaffold import Sizes, plan_request
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.studies.plan.arrays import PipelineArrays, makespan_bound
+from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.list_scheduling import QuickScheduler
 from ppsolve.solver.studies.plan.params import PlanParams
@@ -151,7 +151,7 @@ class RatedSplits:
     def _rated(self, split: tuple[int, ...]) -> float:
         arrays = self._quick.arrays(self._configuration, split)
         step, found = self._scheduled(arrays), None
-        is_open = float(makespan_bound(arrays) * self._tick) < self.reached
+        is_open = float(arrays.bound * self._tick) < self.reached
         if is_open and step < self._by_rules * CLOSE:
             found = self._quick.swept(arrays, None, SWEPT, Clock(None))
         self.best = min(self.best, step, math.inf if found is None else found.makespan)

@@ -21,10 +21,8 @@ from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.solver.heuristics.heuristic import Request
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.kinds.pipeline.actions import (
     Chains,
@@ -32,7 +30,8 @@ from ppsolve.solver.kinds.pipeline.actions import (
     resolved,
 )
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
-from ppsolve.solver.kinds.pipeline.quick_figures import UNLIMITED, Figures, figures_of
+from ppsolve.solver.kinds.pipeline.quick_figures import Figures, figures_of
+from ppsolve.solver.kinds.pipeline.stage_arrays import StageArrays, lag_rows, skeleton
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.tables import rows_by
 
@@ -172,11 +171,11 @@ def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Arra
     Where nothing fits, the value is `NEVER` and its name None.
     """
     columns = np.arange(len(figures.step))
-    values = np.where(shape.fits(figures), shape.makespans(figures), NEVER)
+    values = np.where(shape.fits(figures.slow), shape.makespans(figures.slow), NEVER)
     best = values.argmin(axis=0)
     value = values[best, columns]
     by = np.array(shape.names, dtype=object)[best]
-    bounds = dict(_bounds(shape, figures))
+    bounds = figures.fast.bounds()
     table = np.stack(list(bounds.values()))
     which = table.argmax(axis=0)
     bound = table[which, columns]
@@ -184,7 +183,7 @@ def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Arra
     open_columns = np.flatnonzero(value > bound).tolist()
     expect(shape.problem.num_ops * len(open_columns))
     for column in open_columns:
-        makespan = shape.in_flight(figures, column)
+        makespan = shape.in_flight(figures.slow, column)
         if makespan < value[column]:
             value[column], by[column] = makespan, IN_FLIGHT
     by[value == NEVER] = None
@@ -201,22 +200,14 @@ class _Wave(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _shape(devices: tuple[int, ...], microbatches: int, *, is_split: bool) -> _Shape:
-    backwards = ("backward_input", "backward_weight") if is_split else ("backward",)
-    document = {
-        "num_devices": max(devices) + 1,
-        "num_microbatches": microbatches,
-        "placement": {"stage_to_device": devices},
-        "times": dict.fromkeys(("forward", *backwards), 1),
-    }
-    skeleton = PipelineInstance.parse(document)
-    return _Shape(skeleton, lower_pipeline(skeleton))
+    return _Shape(*skeleton(devices, microbatches, is_split=is_split))
 
 
 class _Shape:
     """Orders of all pipelines of one shape, that of `instance`: H heuristics, n ops each."""
 
     def __init__(self, instance: PipelineInstance, problem: Problem) -> None:
-        self.problem, self.microbatches = problem, instance.num_microbatches
+        self.problem = problem
         self.devices = np.array(instance.stage_to_device)
         self.row = problem.stage + problem.kind * len(self.devices)
         request = Request(instance, problem)
@@ -241,13 +232,13 @@ class _Shape:
 
     def _edges(self, chains: Chains) -> Edges:
         # What waits on the same device waits for the op before it.
-        stage, device = self.problem.stage, self.problem.device
+        device = self.problem.device
         fused = gradient_after_weight(self.problem, chains.inputs, chains.weights)
         before = np.concatenate([self.problem.before, fused[0]])
         after = np.concatenate([self.problem.after, fused[1]])
         apart = device[before] != device[after]
         before, after = before[apart], after[apart]
-        lag = 1 + stage[before] + len(self.devices) * (stage[after] < stage[before])
+        lag = lag_rows(self.problem, before, after)
         columns = zip((before, after, lag), chain_edges(chains.ops), strict=True)
         before, after, lag = map(np.concatenate, columns)
         return before, after, lag
@@ -263,18 +254,18 @@ class _Shape:
         weights = counts[:-1, 2] if kinds == 3 else backwards
         return np.unique(np.hstack([forwards - backwards, backwards - weights]), axis=0)
 
-    def fits(self, figures: Figures) -> Array:
+    def fits(self, stages: StageArrays) -> Array:
         """Say which order fits which memory, bool[H, N]."""
-        amounts = np.vstack([figures.held, figures.late])
+        amounts = np.vstack([stages.held, stages.late])
         fitting = np.zeros((len(self.names), amounts.shape[1]), dtype=bool)
         for order, uses in enumerate(self._uses):
             peaks = np.stack([(use @ amounts).max(axis=0) for use in uses])
-            fitting[order] = (peaks <= figures.room).all(axis=0)
+            fitting[order] = (peaks <= stages.room).all(axis=0)
         return fitting
 
-    def makespans(self, figures: Figures) -> Array:
+    def makespans(self, stages: StageArrays) -> Array:
         """Return the makespan of each order and pipeline, [H, N]."""
-        duration, lag = figures.slow
+        duration, lag = np.vstack([*stages.duration]), stages.lag
         end = np.zeros((self.num_ends, duration.shape[1]), dtype=duration.dtype)
         count = self.problem.num_ops
         for level in self._levels:
@@ -282,20 +273,11 @@ class _Shape:
             end[level.ops] = start + duration[self.row[level.ops % count]]
         return end[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
-    def in_flight(self, figures: Figures, column: int) -> int:
+    def in_flight(self, stages: StageArrays, column: int) -> int:
         """Return the makespan of one pipeline by the list rule, `NEVER` where it finds none."""
-        duration, lag = (table[:, column] for table in figures.slow)
-        stages = len(self.devices)
-        ahead = duration.copy()
-        ahead[: 2 * stages] += lag[1:]
-        held, late = figures.held[:, column], figures.late[:, column]
-        freed = np.zeros((len(duration) // stages, stages), dtype=np.int64)
-        freed[1] = held - late
-        freed[-1] += late
-        limits = np.full(stages, self.microbatches)
-        memory = (held, freed.ravel(), figures.room[:, column])
-        start = starts_in_flight(
-            self.devices, (duration, ahead), memory, limits, self.microbatches
+        start, duration = (
+            stages.starts(column),
+            np.vstack([*stages.duration])[:, column],
         )
         return NEVER if start is None else int((start + duration[self.row]).max())
 
@@ -314,66 +296,3 @@ def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:
     ranked = np.argsort(depth, kind="stable")
     cuts = np.searchsorted(depth[ranked], np.arange(1, depth.max() + 1))
     return [_Wave(ops, *table[:, ops]) for ops in np.split(ranked, cuts)]
-
-
-def _bounds(shape: _Shape, figures: Figures) -> Iterator[tuple[str, IntArray]]:
-    """Yield name and ticks of each bound, [N]; every device and the way of one micro-batch.
-
-    Some optimal schedule starts every op at a sum of times, so the optimum is whole in ticks.
-    """
-    devices, count = shape.devices, shape.microbatches
-    stages = len(devices)
-    times, lag = figures.fast
-    duration = times.reshape(len(times) // stages, stages, times.shape[1])
-    there, back = lag[1 : 1 + stages], lag[1 + stages :]
-    forward, returning = duration[0], duration[1]
-    weight = duration[2] if len(duration) == 3 else np.zeros_like(forward)
-    head = np.zeros_like(forward)
-    head[1:] = np.cumsum(forward + there, axis=0)[:-1]
-    home = weight.copy()
-    for stage in range(1, stages):
-        path = back[stage] + returning[stage - 1] + home[stage - 1]
-        home[stage] = np.maximum(home[stage], path)
-    tail = np.zeros_like(home) if len(duration) == 3 else home
-    yield "critical-path", head[-1] + forward[-1] + returning[-1] + home[-1]
-    load, passing = duration.sum(axis=0) * count, (forward + returning) * count
-    trip = forward + returning
-    trip[:-1] += there[:-1] + back[1:]
-    trip = np.cumsum(trip[::-1], axis=0)[::-1]
-    held, late = figures.held.astype(np.float64), figures.late.astype(np.float64)
-    works, areas, returns = [], [], [np.zeros_like(head[0])]
-    for device, room in enumerate(figures.room):
-        mine = np.flatnonzero(devices == device)
-        first, last = head[mine].min(axis=0), tail[mine].min(axis=0)
-        inside = load[mine].sum(axis=0) + last
-        through = passing[mine].sum(axis=0) + home[mine].min(axis=0)
-        works.append(first + np.maximum(inside, through))
-        area = count * (held[mine] * trip[mine] + late[mine] * weight[mine]).sum(axis=0)
-        is_limited = (room > 0) & (room < UNLIMITED)
-        areas.append(first + last + _over(area, np.where(is_limited, room, np.inf)))
-        if len(mine) == 1:
-            returns.append(
-                _first_return(mine[0], count, room, figures, duration, head, trip, tail)
-            )
-    yield "work", np.max(works, axis=0)
-    yield "memory-time", np.max(areas, axis=0)
-    yield "first-return", np.max(returns, axis=0)
-
-
-def _over(area: Array, room: Array) -> IntArray:
-    # Sums, products and the quotient of doubles are off by less than 1e-12 of themselves.
-    return np.ceil(area / room * (1 - 1e-12)).astype(np.int64)
-
-
-def _first_return(
-    stage: int, count: int, room: IntArray, figures: Figures, *times: IntArray
-) -> IntArray:
-    # Until the first backward has given memory back, a device runs as many forwards as it holds.
-    duration, head, trip, tail = times
-    held, late, lengths = figures.held[stage], figures.late[stage], duration[:, stage]
-    fit = np.where(held > 0, np.clip(room // np.maximum(held, 1), 0, count), count)
-    # Where the weight gradient gives back all, it has to end too.
-    weight = np.where(late == held, lengths[2:].sum(axis=0), 0)
-    work = lengths.sum(axis=0) * count - fit * lengths[0] - lengths[1] - weight
-    span = head[stage] + trip[stage] + weight + work + tail[stage]
-    return np.where(fit < count, span, 0)

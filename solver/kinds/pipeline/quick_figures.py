@@ -20,11 +20,12 @@ from ppsolve.models.documents.base import MAX_NUMBER, did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.kinds.pipeline.stage_arrays import (
+    UNLIMITED,
+    StageArrays,
+)
 
 Array = NDArray[Any]
-
-UNLIMITED = 2**62
-"""Room of a device whose memory has no limit."""
 
 LEAST_NUMBER = 1e-30
 """Smallest number above 0, as in documents."""
@@ -39,33 +40,18 @@ MAX_WHOLE = 2.0**53
 """Up to here doubles hold every whole number."""
 
 
-class TickTimes(NamedTuple):
-    """Times of N pipelines of S stages, in the tick of each."""
-
-    duration: IntArray  # int64[rows * S, N]
-    lag: IntArray  # int64[1 + 2 * S, N]: none, from each stage to the next, to the one before
-
-
 class Figures(NamedTuple):
-    """Figures of N pipelines of S stages on D devices."""
+    """Figures of N pipelines of one shape."""
 
-    slow: TickTimes  # times rounded up: a schedule of them is one of the true times
-    fast: TickTimes  # times rounded down: a bound of them is one of the true times
+    slow: StageArrays  # times rounded up: a schedule of them is one of the true times
+    fast: StageArrays  # times rounded down: a bound of them is one of the true times
     step: IntArray  # int64[N]: a tick is step / 10 ** digits of the unit of time
     digits: IntArray  # int64[N]
-    held: IntArray  # int64[S, N]: activation, up to its backward
-    late: IntArray  # int64[S, N]: what the weight gradient gives back of it
-    room: IntArray  # int64[D, N]
 
     def columns(self, selection: slice) -> Figures:
         """Return the figures of some of the pipelines."""
-        slow, fast = (
-            TickTimes(*(table[:, selection] for table in times)) for times in self[:2]
-        )
-        memory = (table[:, selection] for table in (self.held, self.late, self.room))
-        return Figures(
-            slow, fast, self.step[selection], self.digits[selection], *memory
-        )
+        slow, fast = self.slow.columns(selection), self.fast.columns(selection)
+        return Figures(slow, fast, self.step[selection], self.digits[selection])
 
     def in_unit(self, ticks: Array) -> list[int | float]:
         """Return the time of each column: an int where whole, else the nearest double."""
@@ -105,18 +91,29 @@ def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures
     )
     times = np.vstack([amounts.duration, amounts.lag])
     grid = _Grid.of(times, MAX_TICKS, TIME_DIGITS)
-    rows = len(amounts.duration)
+    held, late, room, is_exact = _memory(instance, amounts)
+    device, rows = np.array(instance.stage_to_device), len(amounts.duration)
+    shape = rows // len(device), *held.shape
     slow, fast = (
-        TickTimes(table[:rows], table[rows:]) for table in (grid.above, grid.below)
+        StageArrays(
+            device,
+            instance.num_microbatches,
+            table[:rows].reshape(shape),
+            table[rows:],
+            np.zeros_like(held),
+            held,
+            late,
+            room,
+        ).with_whole_rooms(is_exact)
+        for table in (grid.above, grid.below)
     )
-    memory = _memory(instance, amounts)
-    return Figures(slow, fast, grid.step, grid.digits, *memory)
+    return Figures(slow, fast, grid.step, grid.digits)
 
 
 def _memory(
     instance: PipelineInstance, amounts: _Amounts
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return `held`, `late` and `room` of figures.
+) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
+    """Return `held`, `late` and `room` of pipelines, and whether they are exact.
 
     Sums over all activations stay below 2^62. Amounts with a common grain are exact. Others are
     rounded to the nearest of some 10^-12 of the largest one; as many grains as activations are
@@ -141,7 +138,7 @@ def _memory(
     )
     room = capacity + np.where(grid.is_exact, 0, activations)
     np.subtract.at(room, np.array(instance.stage_to_device), static)
-    return held, late, np.where(is_limited, room, UNLIMITED)
+    return held, late, np.where(is_limited, room, UNLIMITED), grid.is_exact
 
 
 class _Grid(NamedTuple):

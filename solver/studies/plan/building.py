@@ -455,6 +455,13 @@ class Pipeline:
         is_fused = self.configuration.backward == "fused"
         return ("backward",) if is_fused else ("backward_input", "backward_weight")
 
+    @property
+    def late_share(self) -> Fraction:
+        """Share of an activation that the weight gradient gives back."""
+        is_fused = self.configuration.backward == "fused"
+        share = 0 if is_fused else self.request.model.released_by_backward_weight
+        return Fraction(share)
+
     def sums(self, name: str) -> list[int]:
         """Return a figure of every stage, see `LayerFigures.sums`."""
         return self.layers.sums(name, self.boundaries)

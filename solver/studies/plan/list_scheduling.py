@@ -33,13 +33,12 @@ from ppsolve.solver.heuristics.heuristic import Effort, Heuristic, Request
 from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
-from ppsolve.solver.kernels.in_flight import starts_in_flight
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
 from ppsolve.solver.kinds.pipeline.task import PipelineTask
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
-from ppsolve.solver.studies.plan.arrays import PipelineArrays, lowered, makespan_bound
+from ppsolve.solver.studies.plan.arrays import PipelineArrays, lowered
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.params import WarmUpRule
 
@@ -88,7 +87,7 @@ class QuickScheduler:
 
     def bound(self, arrays: PipelineArrays) -> Fraction:
         """Return a lower bound on the makespan, in the unit of the request."""
-        return makespan_bound(arrays) * arrays.pipeline.layers.tick
+        return arrays.bound * arrays.pipeline.layers.tick
 
     def by_rules(
         self, arrays: PipelineArrays, rules: tuple[WarmUpRule, ...]
@@ -167,7 +166,7 @@ class QuickScheduler:
         expect(arrays.num_ops * steps)
         first = None if start is None else Schedule(problem, start)
         try:
-            board = Board.beginning(first, makespan_bound(arrays))
+            board = Board.beginning(first, arrays.bound)
             schedule = list_sweep(problem, Effort(clock, board=board), steps=steps)
         except MemoryDeadlockError:
             return None
@@ -230,24 +229,18 @@ def start_by_rule(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray:
 
 
 def _start(arrays: PipelineArrays, rule: WarmUpRule) -> IntArray | None:
-    stages, count = len(arrays.device), arrays.microbatches
-    arrival = arrays.duration.copy()
-    arrival[:2] += arrays.links()
-    limits = _most_in_flight(rule.warm_up, stages, len(arrays.room), count)
-    times = (arrays.duration.ravel(), arrival.ravel())
-    memory = (arrays.held, arrays.freed.ravel(), arrays.room)
-    start = starts_in_flight(arrays.device, times, memory, limits, count, rule.patience)
+    limits = _most_in_flight(arrays, rule.warm_up)
+    start = arrays.stages.starts(0, limits, rule.patience)
     return None if start is None else with_tails(arrays, start)
 
 
-def _most_in_flight(
-    warm_up: float | None, stages: int, devices: int, count: int
-) -> IntArray:
-    """Return the most micro-batches of `count` between forward and backward: int64[S]."""
+def _most_in_flight(arrays: PipelineArrays, warm_up: float | None) -> IntArray | None:
+    """Return the most micro-batches between forward and backward: int64[S], None for all."""
     if warm_up is None:
-        return np.full(stages, count)
+        return None
+    stages, devices = len(arrays.device), len(arrays.stages.room)
     usual = warm_up * np.arange(stages, 0, -1) * devices / stages
-    return np.clip(np.ceil(usual).astype(np.int64), 1, count)
+    return np.clip(np.ceil(usual).astype(np.int64), 1, arrays.microbatches)
 
 
 def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
@@ -258,12 +251,11 @@ def _last_ends(arrays: PipelineArrays, start: IntArray) -> IntArray:
 def _tail_starts(arrays: PipelineArrays, start: IntArray) -> IntArray:
     # All-reduces and optimizer steps, first come first served.
     finishes = _last_ends(arrays, start)
-    release, idle = finishes[-1], np.zeros((2, len(arrays.room)), dtype=np.int64)
+    release, idle = finishes[-1], np.zeros((2, len(arrays.stages.room)), dtype=np.int64)
     np.maximum.at(idle[1], arrays.device, finishes.max(axis=0))
     starts = []
-    for stream, length in enumerate((arrays.allreduce, arrays.optimizer)):
-        if length is None:
-            continue
+    for field, length in arrays.tails.items():
+        stream = int(field == "optimizer")
         begin = np.zeros_like(release)
         for stage in np.argsort(release, kind="stable").tolist():
             device = arrays.device[stage]
@@ -287,7 +279,7 @@ def end_of(arrays: PipelineArrays, start: IntArray) -> int:
     end = _last_ends(arrays, start[: arrays.num_ops]).max()
     if arrays.tails:
         tails = start[arrays.num_ops :].reshape(len(arrays.device), -1)
-        end = max(end, (tails + np.stack(arrays.tails, axis=1)).max())
+        end = max(end, (tails + np.stack([*arrays.tails.values()], axis=1)).max())
     return int(end)
 
 

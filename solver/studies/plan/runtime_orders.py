@@ -18,6 +18,7 @@ from ppsolve.solver.kinds.pipeline.layers.linear import in_flight_of
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
+from ppsolve.solver.kinds.pipeline.stage_arrays import lag_rows
 from ppsolve.solver.structure.tables import graph_of
 from ppsolve.solver.studies.plan.arrays import PipelineArrays, lowered, without_tails
 from ppsolve.solver.studies.plan.list_scheduling import (
@@ -82,8 +83,8 @@ class RuntimeScheduler:
     def _times(self, arrays: PipelineArrays) -> Iterator[tuple[int, _TimedOrder]]:
         # Of the orders that may fit the memory, in ticks.
         problem = without_tails(arrays)[1]
-        lag = arrays.lag[problem.device[problem.before], problem.device[problem.after]]
-        lags = np.concatenate([[0], np.where(problem.lag > 0, lag, 0)])
+        row = lag_rows(problem, problem.before, problem.after)
+        lags = np.concatenate([[0], arrays.stages.lag[row, 0]])
         duration = np.repeat(arrays.duration.ravel(), arrays.microbatches)
         is_decided = _orders_decide_memory(arrays)
         for order in self._orders_of(arrays):
@@ -141,10 +142,10 @@ class _TimedOrder:
 
     def fits(self, arrays: PipelineArrays) -> bool:
         """Whether every device has room at each of its forwards."""
-        pairs = zip(self.own, self.in_flight, arrays.room.tolist(), strict=True)
+        held, room = arrays.stages.held[:, 0], arrays.stages.room[:, 0].tolist()
+        rows = zip(self.own, self.in_flight, room, strict=True)
         return all(
-            (counts @ arrays.held[stages]).max() <= room
-            for stages, counts, room in pairs
+            (counts @ held[stages]).max() <= most for stages, counts, most in rows
         )
 
     def starts(self, duration: IntArray, lags: IntArray) -> IntArray:

@@ -18,11 +18,7 @@ from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.layers.search import HEAT, LayerSearch
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.goodput.step import StepTime
-from ppsolve.solver.studies.plan.arrays import (
-    PipelineArrays,
-    lacks_room,
-    makespan_bound,
-)
+from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
 from ppsolve.solver.studies.plan.list_scheduling import (
@@ -373,7 +369,7 @@ class SplitSearch:
         arrays = self.quick.arrays(candidate.configuration, split)
         if self._orders is not None:
             return self._orders.makespan(arrays)
-        bound = makespan_bound(arrays)
+        bound = arrays.bound
         if best is not None and bound > best * self._params.far_worse:
             return bound
         if self._names is None:
@@ -429,8 +425,8 @@ class SplitSearch:
         self, candidate: Candidate, split: Boundaries, limit: int
     ) -> Candidate | None:
         arrays = self.quick.arrays(candidate.configuration, split)
-        bound = makespan_bound(arrays)
-        if bound >= limit or lacks_room(arrays):
+        bound = arrays.bound
+        if bound >= limit or arrays.stages.lacks_room().any():
             return None
         rate, step = candidate.samples_per_time, StepTime(bound * self._tick(candidate))
         about = candidate.index, candidate.configuration, rate, candidate.efficiency

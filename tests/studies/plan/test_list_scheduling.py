@@ -19,10 +19,7 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.studies.plan.arrays import (
     PipelineArrays,
-    load_bound,
     lowered,
-    makespan_bound,
-    memory_bound,
 )
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.list_scheduling import (
@@ -129,9 +126,9 @@ def test_floors_are_true_and_no_weaker_than_the_work_bound_of_compute(
     for _, _, _, _, arrays in outlines(data):
         found = best_schedule(arrays, (FIRST_RULE, *PlanParams.rules))
         if found is not None:
-            assert makespan_bound(arrays) <= found[1].makespan
-        if arrays.allreduce is None and arrays.optimizer is None:
-            assert load_bound(arrays) >= work_bound(lowered(arrays)[1])
+            assert arrays.bound <= found[1].makespan
+        if not arrays.tails:
+            assert arrays.fast.bounds()["work"] >= work_bound(lowered(arrays)[1])
 
 
 def test_a_walk_by_hand() -> None:
@@ -163,8 +160,8 @@ def test_a_walk_by_hand() -> None:
     )
     assert (result.makespan, result.best_by) == (12, "walk")
     # Each of them is on the first device for 1 + 1 + 2 + 2, where no other can be meanwhile.
-    assert memory_bound(arrays) == 12 * unit_ticks(arrays)
-    assert load_bound(arrays) == 9 * unit_ticks(arrays)
+    assert arrays.fast.bounds()["memory-time"] == 12 * unit_ticks(arrays)
+    assert arrays.fast.bounds()["work"] == 9 * unit_ticks(arrays)
 
 
 def unit_ticks(arrays: PipelineArrays) -> int:
@@ -177,7 +174,7 @@ def test_no_schedule_is_below_a_floor(seed: int) -> None:
     for *_, arrays in outlines(tiny_document(random.Random(seed))):
         problem = lowered(arrays)[1]
         best = brute_force(problem) if problem.num_ops <= 12 else None
-        assert best is None or max(load_bound(arrays), memory_bound(arrays)) <= best
+        assert best is None or arrays.bound <= best
 
 
 def test_a_device_without_room_for_one_micro_batch_has_no_walk() -> None:

@@ -11,7 +11,6 @@ import pytest
 from ppsolve.models.studies.plan.request import PlanRequest, parse_request
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.api.kinds import lower as lower_instance
-from ppsolve.solver.studies.plan.arrays import lacks_room, makespan_bound
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.list_scheduling import FIRST_RULE, QuickScheduler
 from ppsolve.solver.studies.plan.params import PlanParams
@@ -67,9 +66,9 @@ def test_no_quick_schedule_is_below_the_bound(
         for split in splits(request.model.num_layers, stages):
             arrays = quick.arrays(chosen, split)
             ticks = quick.makespan(arrays, (FIRST_RULE, *PlanParams().rules[::4]))
-            assert (ticks is None) == lacks_room(arrays)
+            assert (ticks is None) == arrays.stages.lacks_room().any()
             if ticks is not None:
-                assert max(bounds.bound, makespan_bound(arrays)) <= ticks
+                assert max(bounds.bound, arrays.bound) <= ticks
                 steps[split] = ticks
         for limit in sorted(steps.values())[:3]:
             better = {split for split, step in steps.items() if step < limit + 1}
@@ -90,7 +89,7 @@ def test_the_bound_of_linear_stages_is_that_of_the_best_split() -> None:
         builder = PipelineBuilder(request)
         quick, bounds = QuickScheduler(builder), SplitBounds(builder, chosen)
         every = {
-            split: makespan_bound(quick.arrays(chosen, split))
+            split: quick.arrays(chosen, split).bound
             for split in splits(9, chosen.pipeline_depth)
         }
         least = min(every.values())
