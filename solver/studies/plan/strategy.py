@@ -113,10 +113,10 @@ def _search_splits(search: PlanSearch, factor: float, steps: int) -> None:
 
 
 def _search_open_splits(search: PlanSearch) -> None:
-    # For a runtime of few orders no exact solver takes the time that is left; each round begins
+    # What time the exact solver leaves, all of it where few orders are allowed; each round begins
     # elsewhere.
     params, limits = search.limits.params, search.limits
-    if limits.runtime is None or not limits.share_time:
+    if not limits.share_time:
         return
     steps = params.rounds[-1][2]
     for number in count(1):
@@ -129,6 +129,8 @@ def _search_open_splits(search: PlanSearch) -> None:
             if not search.is_late and not search.is_beaten(candidate):
                 search.news.tell("better splits")
                 search.improve_split(candidate, steps, seed=number)
+                if search.request.search.schedules is None:
+                    search.sweep(candidate, params.rounds[-1][1])
     search.prove()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from ppsolve.solver.studies.plan.search import PlanSearch
 from ppsolve.solver.studies.plan.space import enumerate_space
 from ppsolve.solver.studies.plan.strategy import run_plan
 from tests.marks import first
+from tests.paths import DATA
 from tests.studies.plan.cases import planned, reduced_document
 
 LIMITS = PlanLimits(Options(time_limit=None, workers=1, deterministic=True))
@@ -269,3 +271,32 @@ def test_a_better_sweep_takes_the_place_of_what_was_solved() -> None:
     assert candidate.solved is not None
     assert candidate.take(QuickSchedule(9.0, "list-sweep", start=start))
     assert candidate.solved is None
+
+
+class FewRounds(PlanSearch):
+    """A search whose time is over in the third round of further splits."""
+
+    seeds: set[int]
+
+    def improve_split(self, candidate: Candidate, steps: int, seed: int = 0) -> None:
+        self.seeds.add(seed)
+        if seed == 3:
+            self.clock.stop()
+        super().improve_split(candidate, steps, seed)
+
+
+@pytest.mark.parametrize("schedules", [None, ["1f1b", "interleaved-1f1b"]])
+def test_splits_are_searched_while_better_ones_may_exist(schedules: Any) -> None:
+    path = DATA / "plan_runtime" / "uneven.plan.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["search"]["schedules"] = schedules
+    request = parse_request(data)
+    params = PlanParams(rounds=((1.04, 2, 10),) * 2, measured_after=0)
+    options = Options(time_limit=600.0, workers=1)
+    limits = PlanLimits(options, finalists=0, params=params)
+    search = FewRounds(request, enumerate_space(request), limits)
+    search.seeds = set()
+    run_plan(search)
+    assert search.winner is not None
+    assert search.winner.low < search.high
+    assert search.seeds == {0, 1, 2, 3}
