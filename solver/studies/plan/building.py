@@ -203,7 +203,7 @@ class PipelineBuilder:
             if boundaries is None:
                 peaks.append(least_peak(problem))
             else:
-                held = problem.device_bytes(boundaries)
+                held = problem.device_bytes(boundaries).tolist()
                 peaks.append((held.index(max(held)), max(held)))
         device, grains = min(peaks, key=lambda peak: peak[1])
         return device, grains * self.layers(size).grain
@@ -319,8 +319,9 @@ class PipelineBuilder:
         layers = self.layers(size)
         problem = SplitProblem.without_memory(map(layers.grains, layers.held), devices)
         split = quick_split(problem)
-        times = problem.device_times(split.boundaries) if split is not None else [0]
-        return times.index(max(times))
+        if split is None:
+            return 0
+        return int(problem.device_times(split.boundaries).argmax())
 
     def pipeline(
         self, configuration: Configuration, boundaries: Sequence[int]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.errors import InputError, PpsolveError
@@ -113,44 +113,60 @@ class SplitProblem:
         """Whether no two stages share a device."""
         return self.num_stages == self.num_devices
 
-    def stage_times(self, boundaries: Boundaries) -> list[int]:
-        """Return the ticks of each stage."""
-        return [sum(self.times[first:last]) for first, last in pairwise(boundaries)]
+    @cached_property
+    def _prefixes(self) -> list[IntArray]:
+        return [_prefix_sums(row) for row in (self.times, self.static, self.activation)]
 
-    def device_times(self, boundaries: Boundaries) -> list[int]:
-        """Return the ticks of each device."""
-        return self._per_device(self.stage_times(boundaries))
+    @cached_property
+    def stages_on(self) -> IntArray:
+        """Ones for each stage and its device, int64[S, D]."""
+        devices = np.array(self.stage_to_device)
+        return np.eye(self.num_devices, dtype=np.int64)[devices]
 
-    def device_bytes(self, boundaries: Boundaries) -> list[int]:
+    def stage_times(self, splits: ArrayLike) -> IntArray:
+        """Return the ticks of each stage: int64[S] of one split, a row for each of many."""
+        return np.diff(self._prefixes[0][np.asarray(splits)])
+
+    def device_times(self, splits: ArrayLike) -> IntArray:
+        """Return the ticks of each device, as `stage_times`."""
+        return self.stage_times(splits) @ self.stages_on
+
+    def device_bytes(self, splits: ArrayLike) -> IntArray:
         """Return the bytes that each device must be able to hold: its fullest moment."""
-        spans = list(pairwise(boundaries))
-        static = [sum(self.static[first:last]) for first, last in spans]
-        activation = [sum(self.activation[first:last]) for first, last in spans]
-        moments = []
-        for counts in self.in_flight:
-            stages = zip(static, counts, activation, strict=True)
-            moments.append(
-                self._per_device([held + n * amount for held, n, amount in stages])
-            )
-        return list(map(max, zip(*moments, strict=True)))
+        static, activation = (
+            np.diff(row[np.asarray(splits)]) for row in self._prefixes[1:]
+        )
+        moments = (np.array(counts) * activation + static for counts in self.in_flight)
+        return np.asarray(np.max([held @ self.stages_on for held in moments], axis=0))
+
+    def lack(self, splits: ArrayLike) -> IntArray:
+        """Return the bytes of each device above its capacity, as `stage_times`."""
+        if self.capacity is None:
+            return np.zeros_like(self.device_times(splits))
+        return np.maximum(self.device_bytes(splits) - np.array(self.capacity), 0)
 
     def fits(self, boundaries: Boundaries) -> bool:
         """Whether every device can hold its stages."""
-        if self.capacity is None:
-            return True
-        pairs = zip(self.device_bytes(boundaries), self.capacity, strict=True)
-        return all(held <= room for held, room in pairs)
+        return not self.lack(boundaries).any()
 
     def split(self, boundaries: Boundaries, *, proved: bool) -> Split:
         """Return the split at these boundaries, with its figures."""
         devices, stages = self.device_times(boundaries), self.stage_times(boundaries)
-        return Split(boundaries, max(devices), max(stages), proved)
+        return Split(boundaries, int(devices.max()), int(stages.max()), proved)
 
-    def _per_device(self, values: list[int]) -> list[int]:
-        sums = [0] * self.num_devices
-        for device, value in zip(self.stage_to_device, values, strict=True):
-            sums[device] += value
-        return sums
+    def standings(self, splits: IntArray) -> list[tuple[int, int, float]]:
+        """Return bytes above the capacities, slowest device, squared ticks; less is better."""
+        times, lack = self.device_times(splits), self.lack(splits)
+        squares = (times.astype(np.float64) ** 2).sum(axis=1)
+        columns = (lack.sum(axis=1), times.max(axis=1), squares)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def givers(self, split: IntArray) -> list[int]:
+        """Return those stages of the worst device that can give a layer away."""
+        lack = self.lack(split)
+        worst = int(np.argmax(lack if lack.any() else self.device_times(split)))
+        is_there = self.stages_on[:, worst] > 0
+        return np.flatnonzero(is_there & (np.diff(split) > 1)).tolist()
 
 
 @dataclass(frozen=True)
@@ -224,7 +240,7 @@ def quick_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | N
         raise SplitUndecidedError(
             "the split that takes no search does not fit the memory"
         )
-    slowest_device = max(problem.device_times(boundaries))
+    slowest_device = int(problem.device_times(boundaries).max())
     return problem.split(
         boundaries, proved=slowest_device == slowest_device_bound(problem)
     )
@@ -265,6 +281,11 @@ def even_split(num_layers: int, num_stages: int) -> Boundaries:
         )
     size, extra = divmod(num_layers, num_stages)
     return tuple(stage * size + min(stage, extra) for stage in range(num_stages + 1))
+
+
+def boundaries_of(counts: IntArray) -> Boundaries:
+    """Return the boundaries of stages of so many layers of each sort, int64[sorts, S]."""
+    return (0, *np.cumsum(counts.sum(axis=0)).tolist())
 
 
 class _StageSums:
@@ -369,54 +390,15 @@ def _most_layers(problem: SplitProblem, slowest_stage: int) -> int:
 def _moved_layers(problem: SplitProblem, start: Boundaries, moves: int) -> Boundaries:
     # Move one layer of the worst device (the one that lacks most memory, else the slowest) to any
     # other stage as long as that is better; the stages between keep their number of layers.
-    loads = _DeviceLoads(problem)
-    best, (standing,) = np.array(start), loads.standings(np.array([start]))
+    best, (standing,) = np.array(start), problem.standings(np.array([start]))
     for _ in range(moves):
-        tried = _neighbours(best, loads.worst_stages(best))
-        standings = loads.standings(tried)
+        tried = _neighbours(best, problem.givers(best))
+        standings = problem.standings(tried)
         if not standings or min(standings) >= standing:
             break
         standing = min(standings)
         best = tried[standings.index(standing)]
     return tuple(best.tolist())
-
-
-class _DeviceLoads:
-    # Times and bytes of many splits at once; a split is a row of boundaries.
-
-    def __init__(self, problem: SplitProblem) -> None:
-        self._time, self._static, self._activation = map(
-            _prefix_sums, (problem.times, problem.static, problem.activation)
-        )
-        self._in_flight = np.array(problem.in_flight, dtype=np.int64)[:, None]
-        self._room = None if problem.capacity is None else np.array(problem.capacity)
-        self._device = np.array(problem.stage_to_device)
-        self._on = (self._device[:, None] == np.arange(problem.num_devices)).astype(
-            np.int64
-        )
-
-    def standings(self, splits: IntArray) -> list[tuple[int, int, float]]:
-        """Return bytes above the capacities, slowest device, squared ticks; less is better."""
-        times, lack = self._loads(splits)
-        squares = (times.astype(np.float64) ** 2).sum(axis=1)
-        columns = (lack.sum(axis=1), times.max(axis=1), squares)
-        return list(zip(*(column.tolist() for column in columns), strict=True))
-
-    def worst_stages(self, split: IntArray) -> list[int]:
-        # Those stages of the worst device that can give a layer away.
-        times, lack = self._loads(split[None])
-        worst = int(np.argmax(lack[0] if lack.any() else times[0]))
-        return np.flatnonzero((self._device == worst) & (np.diff(split) > 1)).tolist()
-
-    def _loads(self, splits: IntArray) -> tuple[IntArray, IntArray]:
-        """Return ticks, and bytes above the capacity: int64[splits, D] each."""
-        times = np.diff(self._time[splits], axis=1) @ self._on
-        if self._room is None:
-            return times, np.zeros_like(times)
-        held = self._in_flight * np.diff(self._activation[splits], axis=1)
-        held += np.diff(self._static[splits], axis=1)
-        fullest = (held @ self._on).max(axis=0)
-        return times, np.maximum(fullest - self._room, 0)
 
 
 def _neighbours(split: IntArray, givers: list[int]) -> IntArray:

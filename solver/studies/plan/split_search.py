@@ -28,7 +28,7 @@ from ppsolve.solver.studies.plan.list_scheduling import (
 )
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
 from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
-from ppsolve.solver.studies.plan.split import Boundaries
+from ppsolve.solver.studies.plan.split import Boundaries, boundaries_of
 
 NEVER = 2**62
 """Bound of a stage that does not fit its device."""
@@ -341,7 +341,7 @@ class SplitSearch:
         expect(ops * steps)
 
         def rate(counts: IntArray) -> int | None:
-            split = _boundaries(counts)
+            split = boundaries_of(counts)
             if split not in ratings:
                 ratings[split] = self._rated(candidate, split, rules, search.value)
             return ratings[split]
@@ -356,7 +356,7 @@ class SplitSearch:
         )
         if search.best is None or search.value == ratings[candidate.boundaries]:
             return None
-        return self.quick.arrays(candidate.configuration, _boundaries(search.best))
+        return self.quick.arrays(candidate.configuration, boundaries_of(search.best))
 
     def _rated(
         self,
@@ -439,7 +439,3 @@ class SplitSearch:
 
     def _tick(self, candidate: Candidate) -> Fraction:
         return self.builder.layers(candidate.configuration.microbatch_size).tick
-
-
-def _boundaries(counts: IntArray) -> Boundaries:
-    return (0, *np.cumsum(counts).tolist())

@@ -80,11 +80,16 @@ def least_times(instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
 
 @dataclass(frozen=True)
 class SplitAnswer:
-    """The best split, if there is any, and a bound on the makespan of every split, in ticks."""
+    """The best split, if there is any, and a bound on the value of every split.
+
+    `units`: deterministic time that it took.
+    """
 
     counts: IntArray | None  # int64[types, S]
     bound: int
     is_infeasible: bool = False
+    is_proved: bool = False
+    units: float = 0.0
 
 
 class DeviceMemory(NamedTuple):

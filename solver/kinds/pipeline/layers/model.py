@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.parameters import configured
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.kinds.pipeline.layers.linear import (
+    DeviceMemory,
     InFlight,
     SplitAnswer,
     SplitTimes,
@@ -26,7 +28,47 @@ from ppsolve.solver.kinds.pipeline.layers.linear import (
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 
 
-class LayerModel:
+class CountModel:
+    """Layers of each sort on each stage, and what is minimised over them.
+
+    `cp`: the model.
+    `counts`: a row of expressions for each sort, one for each stage.
+    """
+
+    def __init__(self, cp: cp_model.CpModel, counts: Sequence[Sequence[Any]]) -> None:
+        self.cp, self.counts = cp, counts
+
+    def total(self, weights: Sequence[int], *stages: int) -> Any:
+        """Sum up what the layers of some stages take, `weights` those of each sort."""
+        rows = zip(weights, self.counts, strict=True)
+        return sum(
+            weight * row[stage] for weight, row in rows for stage in stages if weight
+        )
+
+    def add_memory(self, memory: Iterable[DeviceMemory], most: Any = None) -> None:
+        """Demand that devices hold no more than their limits, or than an expression."""
+        for stages, amounts, limits in memory:
+            own = [row[stage] for row in self.counts for stage in stages]
+            for row, limit in zip(amounts, limits.tolist(), strict=True):
+                taken = cp_model.LinearExpr.weighted_sum(own, row.ravel().tolist())
+                self.cp.add(taken <= (limit if most is None else most))
+
+    def minimise(self, value: Any, limits: SearchLimits) -> SplitAnswer:
+        """Return the split of the least value that is found within limits."""
+        self.cp.minimize(value)
+        solver = configured(limits)
+        status = solver.solve(self.cp)
+        if status == cp_model.INFEASIBLE:
+            return SplitAnswer(None, 0, is_infeasible=True)
+        bound, units = int(solver.best_objective_bound), solver.deterministic_time
+        if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+            return SplitAnswer(None, bound, units=units)
+        counts = [[solver.value(count) for count in row] for row in self.counts]
+        is_proved = status == cp_model.OPTIMAL
+        return SplitAnswer(np.array(counts), bound, is_proved=is_proved, units=units)
+
+
+class LayerModel(CountModel):
     """Numbers of layers by type and stage.
 
     A device is busy for the work of all micro-batches of all steps, from the first forward of its
@@ -46,31 +88,21 @@ class LayerModel:
         times: SplitTimes | None = None,
         rule: RecomputeRule | None = None,
     ) -> None:
-        layers = instance.layers
+        layers, cp = instance.layers, cp_model.CpModel()
         assert layers is not None
+        stages, most = range(instance.num_stages), layers.body.count
+        counts = [[cp.new_int_var(0, most, "") for _ in stages] for _ in layers.names]
+        super().__init__(cp, counts)
         self.instance, self.scale = instance, scale
-        self.cp = cp_model.CpModel()
-        stages, most = instance.num_stages, layers.body.count
-        self.counts = [
-            [self.cp.new_int_var(0, most, "") for _ in range(stages)]
-            for _ in layers.names
-        ]
-        self.makespan = self.cp.new_int_var(0, 2**50, "")
-        self.cp.add(sum(sum(row) for row in self.counts) == most)
-        for stage in range(stages):
-            self.cp.add(sum(row[stage] for row in self.counts) >= 1)
+        self.makespan = cp.new_int_var(0, 2**50, "")
+        cp.add(sum(sum(row) for row in counts) == most)
+        for stage in stages:
+            cp.add(sum(row[stage] for row in counts) >= 1)
         if rule is not None:
             self._add_rule(rule)
         self.times = times or SplitTimes.of(instance, scale)
         self._add_times()
-        for memory in memory_of_devices(instance, in_flight):
-            own = [row[stage] for row in self.counts for stage in memory.stages]
-            for amounts, limit in zip(
-                memory.amounts, memory.limits.tolist(), strict=True
-            ):
-                taken = cp_model.LinearExpr.weighted_sum(own, amounts.ravel().tolist())
-                self.cp.add(taken <= limit)
-        self.cp.minimize(self.makespan)
+        self.add_memory(memory_of_devices(instance, in_flight))
 
     def _add_rule(self, rule: RecomputeRule) -> None:
         """Demand that layers are of the types that a rule says."""
@@ -86,11 +118,8 @@ class LayerModel:
 
     def _time(self, row: int, stage: int) -> Any:
         """Return the ticks of an op of a stage as an expression."""
-        counts = [each[stage] for each in self.counts]
-        ticks = self.times.each[row].tolist()
-        return cp_model.LinearExpr.weighted_sum(counts, ticks) + int(
-            self.times.fixed[row, stage]
-        )
+        layers = self.total(self.times.each[row].tolist(), stage)
+        return layers + int(self.times.fixed[row, stage])
 
     def _add_times(self) -> None:
         instance = self.instance
@@ -133,13 +162,6 @@ class LayerModel:
     def solve(self, limits: SearchLimits, clock: Clock) -> SplitAnswer:
         """Return the best split that is found in time."""
         seconds = clock.left if clock.is_limited else None
-        solver = configured(replace(limits, seconds=seconds))
-        status = solver.solve(self.cp)
-        if status == cp_model.INFEASIBLE:
-            return SplitAnswer(None, 0, is_infeasible=True)
-        rounding = rounding_of(self.instance, self.scale)
-        bound = max(0, int(solver.best_objective_bound) - rounding)
-        if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-            return SplitAnswer(None, bound)
-        counts = [[solver.value(each) for each in row] for row in self.counts]
-        return SplitAnswer(np.array(counts, dtype=np.int64), bound)
+        answer = self.minimise(self.makespan, replace(limits, seconds=seconds))
+        bound = answer.bound - rounding_of(self.instance, self.scale)
+        return replace(answer, bound=max(0, bound))
