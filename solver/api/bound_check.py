@@ -47,7 +47,7 @@ def check_bound(
     task = kind_of(instance).claimed_task(instance, data, exact=exact)
     if not isinstance(task, ScheduleTask):
         raise InputError(
-            f"bounds of {task.schedules_of} cannot be proved again", field="bound"
+            f"bounds of {task.kind.schedules_of} cannot be proved again", field="bound"
         )
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
     claim = None if ticks is None else task.shown(ticks)

@@ -63,6 +63,9 @@ class Kind(Generic[AnyInstance]):
     orders_are: ClassVar[str | None] = None
     """What `order_lines` writes in words, of kinds whose schedules are orders."""
 
+    schedules_of: ClassVar[str | None] = None
+    """What is scheduled in words, of kinds whose schedules are more than orders of resources."""
+
     runtimes: ClassVar[tuple[str, ...]] = ()
     """Runtimes that run schedules of the kind, each for `for_runtime`."""
 

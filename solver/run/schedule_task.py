@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -46,8 +46,7 @@ class ScheduleTask(Task):
     `problem`: what it lowers to.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = STEPS
-    orders_are_all: ClassVar[bool] = True
+    steps: tuple[Step | Steps, ...] = STEPS
 
     unproved: str | None = None
     """Why what is proved of its problem is not proved of the instance; None where it is."""
@@ -75,7 +74,7 @@ class ScheduleTask(Task):
 
     def begin_from(self, given: Any) -> None:
         """Check a known schedule and keep it, see `Task.begin_from`."""
-        if not self.orders_are_all:
+        if self.kind.schedules_of is not None:
             super().begin_from(given)
         self.board.propose(self.known_schedule(given), START)
 
@@ -110,7 +109,7 @@ class ScheduleTask(Task):
 
     def refuse_robust(self) -> None:
         """Refuse where orders do not say all, or the makespan is not what is minimised."""
-        if not self.orders_are_all:
+        if self.kind.schedules_of is not None:
             super().refuse_robust()
         if self.objective is not Objective.MAKESPAN:
             raise InputError("expected the objective makespan", field="robust")

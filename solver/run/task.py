@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import (
@@ -40,14 +40,8 @@ class Task:
     `is_verified`: whether a second proof confirmed the first; None where none ended.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = ()
+    steps: tuple[Step | Steps, ...] = ()
     """The table of its steps."""
-
-    schedules_of: ClassVar[str] = "this instance"
-    """What is scheduled in words, for refusals of what needs orders alone."""
-
-    orders_are_all: ClassVar[bool] = False
-    """Whether the orders of resources are all there is to a schedule."""
 
     def __init__(
         self, kind: Any, instance: Instance, scale: TimeScale, objective: Objective
@@ -109,8 +103,8 @@ class Task:
 
     def _more_than(self, content: str, *, field: str) -> InputError:
         text = (
-            f"schedules of {self.schedules_of} are more than {content}; expected a pipeline or "
-            "a graph"
+            f"schedules of {self.kind.schedules_of} are more than {content}; expected a "
+            "pipeline or a graph"
         )
         return InputError(text, source=self.instance.name, field=field)
 

@@ -44,7 +44,7 @@ def test_every_table_of_steps_is_a_row_of_the_page() -> None:
     assert {
         "CHOICE_STEPS",
         "PIPELINE_STEPS",
-        "ContendedTask",
+        "PROGRAM_STEPS",
     } <= found.keys()
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
     assert [

@@ -32,10 +32,9 @@ from ppsolve.solver.kinds.kfac.heuristics import (
 )
 from ppsolve.solver.kinds.kfac.pattern import pattern_of
 from ppsolve.solver.kinds.kfac.pinned import pin_and_fill, pinned_cycle
-from ppsolve.solver.kinds.kfac.refresh import SCHEDULES_OF, RefreshTask
+from ppsolve.solver.kinds.kfac.refresh import RefreshTask
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.kinds.pipeline.published import FUSING, PUBLISHED
-from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.task import Task
 
 A_CYCLE = "K-FAC work around a described pipeline (objective makespan)"
@@ -63,6 +62,8 @@ def is_refresh(instance: KfacInstance) -> bool:
 @dataclass(frozen=True)
 class KfacKind(Kind[KfacInstance]):
     """K-FAC work in a pipeline."""
+
+    schedules_of: ClassVar[str | None] = "K-FAC iterations"
 
     def problem_of(
         self, instance: KfacInstance, *, exact: bool, document: Any
@@ -112,7 +113,7 @@ class KfacKind(Kind[KfacInstance]):
         """Return the task of solving an instance."""
         if is_refresh(instance):
             return RefreshTask(self, instance, pattern_of(instance))
-        return CycleTask(self, instance, self.lower(instance, exact=exact))
+        return super().task(instance, exact=exact)
 
     def run_on_pattern(
         self, heuristic: Heuristic, instance: KfacInstance, pattern: RefreshPattern
@@ -163,13 +164,6 @@ class KfacKind(Kind[KfacInstance]):
         if is_refresh(instance):
             return check_refresh(instance, given)
         return super().check(instance, given, exact=exact)
-
-
-class CycleTask(ScheduleTask):
-    """A refresh cycle that is being solved."""
-
-    orders_are_all: ClassVar[bool] = False
-    schedules_of: ClassVar[str] = SCHEDULES_OF
 
 
 KFAC = KfacKind("kfac", KfacInstance, lower_cycle, (*PINNED, *REFRESH_HEURISTICS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import (
@@ -126,9 +126,6 @@ REFRESH_STEPS: tuple[Step | Steps, ...] = (
 )
 """The steps of a refresh around a pinned pipeline, whose value counts iterations."""
 
-SCHEDULES_OF = "K-FAC iterations"
-"""What is scheduled in words, whether the pipeline is pinned or not."""
-
 
 class RefreshTask(Task):
     """A refresh; its value is the largest number of iterations that any device takes.
@@ -137,8 +134,7 @@ class RefreshTask(Task):
     data.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = REFRESH_STEPS
-    schedules_of: ClassVar[str] = SCHEDULES_OF
+    steps = REFRESH_STEPS
     kind: Any
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
@@ -47,12 +47,15 @@ from ppsolve.solver.run.steps import (
     has_time_to_search,
 )
 
+AnyRow = TypeVar("AnyRow", Step, Steps)
+
 
 @dataclass(frozen=True)
 class OverlapKind(Kind[OverlapInstance]):
     """Programs of kernels and collectives."""
 
     orders_are: ClassVar[str | None] = "program order"
+    schedules_of: ClassVar[str | None] = "programs of kernels and collectives"
 
     def problem_of(
         self, instance: OverlapInstance, *, exact: bool, document: Any
@@ -80,8 +83,6 @@ class OverlapKind(Kind[OverlapInstance]):
 
     def task(self, instance: OverlapInstance, *, exact: bool = False) -> ScheduleTask:
         """Return the task of solving a program."""
-        if instance.contention:
-            return ContendedTask(self, instance, self.lower(instance, exact=exact))
         return ProgramTask(self, instance, self.lower(instance, exact=exact))
 
     def adapt(self, instance: OverlapInstance, schedule: Schedule) -> Proposal:
@@ -125,14 +126,34 @@ class OverlapKind(Kind[OverlapInstance]):
         return check_order(instance, problem, data, schedule)
 
 
+def is_contended(turn: Turn) -> bool:
+    """Apply to programs whose kernels and collectives slow each other down."""
+    return has_time_to_search(turn) and bool(turn.task.instance.contention)
+
+
+def unless_contended(row: AnyRow) -> AnyRow:
+    """Leave a row of the table out of programs under contention."""
+
+    def applies(turn: Turn) -> bool:
+        return not turn.task.instance.contention and row.applies(turn)
+
+    return replace(row, applies=applies)
+
+
 def half(turn: Turn) -> float:
     """Give a step half of the time that is left."""
     return 0.5
 
 
+def order_share(turn: Turn) -> float:
+    """Give program orders all the time that is left, or half where nodes are moved later."""
+    return 0.5 if turn.task.instance.contention else 1.0
+
+
 def wants_least_bytes(turn: Turn) -> bool:
     """Apply where the peak of live bytes is to be lowered at the best makespan."""
-    is_asked = turn.task.instance.objective == "makespan_then_bytes"
+    instance = turn.task.instance
+    is_asked = instance.objective == "makespan_then_bytes" and not instance.contention
     return is_asked and turn.board.incumbent is not None and has_time_to_search(turn)
 
 
@@ -152,29 +173,63 @@ def lower_bytes(turn: Turn) -> None:
     turn.board.propose(run, BYTES, order=outcome.order, ties=True)
 
 
+def solve_alone(turn: Turn) -> Outcome:
+    """Solve the program as if nothing slowed anything down, for orders and a bound."""
+    task, board = turn.task, turn.board
+    plain = task.instance.model_copy(update={"contention": ()})
+    # The scale of stretched times divides exact ticks: those of nodes alone are easier to search.
+    problem = task.kind.lower(plain) if task.scale.is_exact else task.problem
+    relaxed = ProgramTask(task.kind, plain, problem)
+    ratio = int(relaxed.scale.tick / task.scale.tick)
+    relaxed.board.clock, relaxed.board.gap = turn.clock, turn.options.gap
+
+    def tell(event: str, by: str) -> None:
+        best = relaxed.board.incumbent
+        if event == "bound":
+            board.raise_bound(relaxed.board.bound.value * ratio, by)
+        elif best is not None and best.order is not None:
+            # Slowed down, outputs may be held longer than a cap allows.
+            run = valid_run(task.instance, task.lowered, best.order)
+            if run is not None:
+                board.propose(run, by, order=best.order)
+
+    relaxed.board.subscribe(tell)
+    inner = replace(turn, task=relaxed, heuristics=())
+    steps = [step for step in (BOUNDS, QUICK, WHOLE) if step.applies(inner)]
+    return in_sequence(inner, steps)
+
+
 BYTES = "live bytes"
-ORDERS = Step(PROGRAM_ORDERS, has_few_nodes, whole, search_orders)
-LEAST_BYTES = Step(
-    BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True
+PROGRAM_STEPS: tuple[Step | Steps, ...] = (
+    BOUNDS,
+    GREEDY,
+    Step("without contention", is_contended, half, solve_alone, EXACT_SLACK),
+    unless_contended(QUICK),
+    unless_contended(SEARCHES),
+    unless_contended(WHOLE),
+    Step(PROGRAM_ORDERS, has_few_nodes, order_share, search_orders),
+    Step(MOVES, is_contended, whole, move_nodes),
+    unless_contended(VERIFIED),
+    Step(BYTES, wants_least_bytes, whole, lower_bytes, EXACT_SLACK, runs_anyway=True),
 )
+"""The steps of a program of kernels and collectives."""
 
 
 class ProgramTask(ScheduleTask):
-    """A program that is being solved: only schedules that a program order runs as count."""
+    """A program that is being solved: only schedules that a program order runs as count.
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = (
-        BOUNDS,
-        GREEDY,
-        QUICK,
-        SEARCHES,
-        WHOLE,
-        ORDERS,
-        VERIFIED,
-        LEAST_BYTES,
-    )
-    orders_are_all: ClassVar[bool] = False
-    schedules_of: ClassVar[str] = "programs of kernels and collectives"
+    Under contention what is proved of nodes alone is a bound. Few nodes are searched order by
+    order, more of them by moves of single nodes.
+    """
+
+    steps = PROGRAM_STEPS
     least_bytes: float | None = None
+
+    @property
+    def tick_error(self) -> int:
+        """Ticks by which the optimum may exceed that of the given times, as the best order runs."""
+        best = self.board.incumbent
+        return super().tick_error if best is None else best.schedule.problem.tick_error
 
     @property
     def lowered(self) -> LoweredOverlap:
@@ -232,63 +287,6 @@ class ProgramTask(ScheduleTask):
             program = ProgramReport(self.instance, self.problem, best.order)
             fields |= program.figures() | program.curves()
         return fields | {"least_peak_bytes": self.least_bytes}
-
-
-def solve_alone(turn: Turn) -> Outcome:
-    """Solve the program as if nothing slowed anything down, for orders and a bound."""
-    task, board = turn.task, turn.board
-    plain = task.instance.model_copy(update={"contention": ()})
-    # The scale of stretched times divides exact ticks: those of nodes alone are easier to search.
-    problem = task.kind.lower(plain) if task.scale.is_exact else task.problem
-    relaxed = ProgramTask(task.kind, plain, problem)
-    ratio = int(relaxed.scale.tick / task.scale.tick)
-    relaxed.board.clock, relaxed.board.gap = turn.clock, turn.options.gap
-
-    def tell(event: str, by: str) -> None:
-        best = relaxed.board.incumbent
-        if event == "bound":
-            board.raise_bound(relaxed.board.bound.value * ratio, by)
-        elif best is not None and best.order is not None:
-            # Slowed down, outputs may be held longer than a cap allows.
-            run = valid_run(task.instance, task.lowered, best.order)
-            if run is not None:
-                board.propose(run, by, order=best.order)
-
-    relaxed.board.subscribe(tell)
-    inner = replace(turn, task=relaxed, heuristics=())
-    steps = [step for step in (BOUNDS, QUICK, WHOLE) if step.applies(inner)]
-    return in_sequence(inner, steps)
-
-
-ALONE = Step("without contention", has_time_to_search, half, solve_alone, EXACT_SLACK)
-CONTENDED = Step(PROGRAM_ORDERS, has_few_nodes, half, search_orders)
-MOVING = Step(MOVES, has_time_to_search, whole, move_nodes)
-
-
-class ContendedTask(ProgramTask):
-    """A program whose kernels and collectives slow each other down.
-
-    What is proved of nodes alone is a bound. Few nodes are searched order by order, more of them by
-    moves of single nodes.
-    """
-
-    steps: ClassVar[tuple[Step | Steps, ...]] = (
-        BOUNDS,
-        GREEDY,
-        ALONE,
-        CONTENDED,
-        MOVING,
-    )
-
-    @property
-    def tick_error(self) -> int:
-        """Ticks by which the optimum may exceed that of the given times, as the best order runs."""
-        best = self.board.incumbent
-        return super().tick_error if best is None else best.schedule.problem.tick_error
-
-    def conclude(self, answer: ExactAnswer, limits: SearchLimits) -> StopReason | None:
-        """Say why an exact search of nodes alone ended."""
-        return answer.stop_reason
 
 
 OVERLAP = OverlapKind(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 from ppsolve.solver.bounds.flow.flow import Flow
 from ppsolve.solver.bounds.registry import costly_bounds
@@ -17,7 +16,7 @@ from ppsolve.solver.kinds.pipeline.small_flow import (
     search_states,
 )
 from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.step import Step, Steps, Turn, inserted, replaced, whole
+from ppsolve.solver.run.step import Step, Turn, inserted, replaced, whole
 from ppsolve.solver.run.steps import (
     QUICK,
     STEPS,
@@ -71,7 +70,7 @@ PIPELINE_STEPS = inserted(
 class PipelineTask(ScheduleTask):
     """A pipeline that is being solved."""
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = PIPELINE_STEPS
+    steps = PIPELINE_STEPS
 
     @cached_property
     def flow(self) -> Flow | None:

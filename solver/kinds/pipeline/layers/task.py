@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
@@ -159,7 +159,7 @@ class LayersTask(ScheduleTask):
     `problem`: that of an even split.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = LAYER_STEPS
+    steps = LAYER_STEPS
     unproved: str | None = "stages may share out the layers in other ways"
     balanced: IntArray | None = None
 

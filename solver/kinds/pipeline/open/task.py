@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -285,7 +285,7 @@ class ChoiceTask(ScheduleTask):
     hold for all choices.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = CHOICE_STEPS
+    steps = CHOICE_STEPS
 
     def __init__(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> None:
         self.space = PipelineSpace(instance, exact=exact)

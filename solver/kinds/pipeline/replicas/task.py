@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -232,7 +232,7 @@ class FixedTask(ReplicasTask):
     bound of any replica is one of all.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = FIXED_STEPS
+    steps = FIXED_STEPS
 
     def __init__(
         self, kind: Any, instance: PipelineInstance, problem: Any, make_task: Alone
@@ -325,7 +325,7 @@ class FreeTask(ReplicasTask):
     heuristics run. Bounds hold for all assignments.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = FREE_STEPS
+    steps = FREE_STEPS
     unproved: str | None = "replicas may exchange micro-batches"
 
     def __init__(self, kind: Any, instance: PipelineInstance, problem: Problem) -> None:

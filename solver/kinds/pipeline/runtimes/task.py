@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class RuntimeTask(ScheduleTask):
     `family`: the runtime, which has no obstacle to the pipeline.
     """
 
-    steps: ClassVar[tuple[Step | Steps, ...]] = RUNTIME_STEPS
+    steps = RUNTIME_STEPS
 
     def __init__(
         self,
