@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ppsolve.models.core.result import (
     HeuristicEntry,
@@ -28,7 +28,6 @@ from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
 from ppsolve.solver.run.progress import ProgressListener
 from ppsolve.solver.run.solve_run import SolveRun
-from ppsolve.solver.run.step import Step, Steps
 from ppsolve.solver.run.steps import GREEDY
 from ppsolve.solver.run.task import Task
 
@@ -159,7 +158,7 @@ def optimize(
         return task
 
     def run(make: Callable[[], Task], limit: Clock = clock) -> Result:
-        task = task_in_time(make, limit) or UnreadyTask(kind, instance)
+        task = task_in_time(make, limit) or unready_task(kind, instance)
         return SolveRun(task, selection, options, on_progress, limit, budgets).execute()
 
     if runtime is None:
@@ -271,11 +270,9 @@ def task_in_time(make: Callable[[], Task], clock: Clock) -> Task | None:
     return tasks[0] if is_made else None
 
 
-class UnreadyTask(Task):
-    """An instance that the time did not suffice to lower: nothing is known of it."""
-
-    steps: ClassVar[tuple[Step | Steps, ...]] = (GREEDY,)
-
-    def __init__(self, kind: Kind[Any], instance: Instance) -> None:
-        scale = TimeScale.fit((), instance.time_unit)
-        super().__init__(kind, instance, scale, kind.objective_of(instance))
+def unready_task(kind: Kind[Any], instance: Instance) -> Task:
+    """Return an instance that the time did not suffice to lower: nothing is known of it."""
+    scale = TimeScale.fit((), instance.time_unit)
+    task = Task(kind, instance, scale, kind.objective_of(instance))
+    task.steps = (GREEDY,)
+    return task

@@ -34,7 +34,6 @@ from ppsolve.solver.heuristics.justify import Justifier
 from ppsolve.solver.heuristics.sweep import list_sweep
 from ppsolve.solver.kernels.compilation import expect
 from ppsolve.solver.kinds.pipeline.actions import Chains, resolved
-from ppsolve.solver.kinds.pipeline.task import PipelineTask
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.schedule_task import ScheduleTask
 from ppsolve.solver.run.solve_run import SolveRun
@@ -297,13 +296,6 @@ def offer_start(
     task.board.propose(Schedule(task.problem, exact), name)
 
 
-class _KnownTask(PipelineTask):
-    # A pipeline whose schedule is known; of the bounds only the cheapest is worked out.
-
-    def find_bounds(self, clock: Clock | None = None) -> None:
-        self.board.raise_bound(work_bound(self.problem), "work")
-
-
 def result_of(
     instance: PipelineInstance, arrays: PipelineArrays, start: IntArray, name: str
 ) -> Result:
@@ -312,6 +304,8 @@ def result_of(
     It has the work bound and no entries of heuristics.
     """
     kind = kind_of(instance)
-    task = _KnownTask(kind, instance, kind.lower(instance))
+    task = ScheduleTask(kind, instance, kind.lower(instance))
+    task.steps = ()
+    task.board.raise_bound(work_bound(task.problem), "work")
     offer_start(task, arrays, start, name)
     return SolveRun(task, (), Options(time_limit=0.0)).execute()
