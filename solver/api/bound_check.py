@@ -85,8 +85,8 @@ def _search(task: ScheduleTask, ticks: int | None, claim: Figure | None) -> Boun
             raise KeyboardInterrupt
         if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:
             raise InputError(
-                "cannot be proved again: CP-SAT rounds memory down or leaves modes open, and what "
-                "it finds does not fit",
+                "cannot be proved again: CP-SAT rounds memory down or leaves choices open, "
+                "and what it finds does not fit",
                 field="bound",
             )
     raise AssertionError("rounds never end")

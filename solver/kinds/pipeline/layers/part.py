@@ -17,7 +17,8 @@ from ppsolve.models.kinds.pipeline.layers import (
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.kinds.pipeline.layers.task import SPLIT_HEURISTICS, LayersTask
+from ppsolve.solver.kinds.pipeline.layers.steps import SPLIT_HEURISTICS
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -62,7 +63,7 @@ class LayersPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of sharing layers out."""
-        return LayersTask(kind, instance, kind.lower(instance, exact=exact))
+        return ChoiceTask(kind, instance, exact=exact)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that generic searches are left out: the orders of the best split come later."""

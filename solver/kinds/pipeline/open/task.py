@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.options import OpenProblem
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.filler_devices import CHOSEN_DEVICES, device_choices
 from ppsolve.models.kinds.pipeline.fused import CHOSEN_BLOCKS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.bounds.registry import quick_bounds
@@ -37,8 +38,14 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     solve_jointly,
 )
-from ppsolve.solver.kinds.pipeline.layers.linear import least_times
+from ppsolve.solver.kinds.pipeline.layers.linear import least_times, rounding_of
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, balanced_split
+from ppsolve.solver.kinds.pipeline.layers.steps import (
+    FURTHER_SPLITS,
+    SPLIT_ORDERS,
+    SPLIT_SEARCHES,
+    SPLIT_STEP,
+)
 from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     NEARBY,
     Alternative,
@@ -66,6 +73,7 @@ from ppsolve.solver.run.steps import (
     VERIFIED,
     has_time_to_search,
 )
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
 
 AVERAGE = "work of all devices"
@@ -104,9 +112,10 @@ def has_quick_modes(turn: Turn) -> bool:
 
 def has_tree(turn: Turn) -> bool:
     """Apply where choices are proved away one by one: not where one model has them all."""
-    return has_time_to_search(turn) and (
-        turn.task.modes is not None or turn.task.obstacle_to_joint is not None
-    )
+    task = turn.task
+    if not has_time_to_search(turn) or task.is_split:
+        return False
+    return task.modes is not None or task.obstacle_to_joint is not None
 
 
 def has_decisions(turn: Turn) -> bool:
@@ -124,7 +133,8 @@ def has_blocks(turn: Turn) -> bool:
 
 def has_orders(turn: Turn) -> bool:
     """Apply where some choice has a schedule, and more than blocks is chosen."""
-    return has_best_choice(turn) and bool(turn.task.space.decisions)
+    is_split = turn.task.is_split
+    return has_best_choice(turn) and bool(turn.task.space.decisions) and not is_split
 
 
 def has_time_for_parts(turn: Turn) -> bool:
@@ -243,6 +253,10 @@ def _tree_share(turn: Turn) -> float:
 CHOICE_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
     GREEDY,
+    SPLIT_SEARCHES,
+    SPLIT_STEP,
+    SPLIT_ORDERS,
+    FURTHER_SPLITS,
     Step(
         "quick exact",
         has_quick_modes,
@@ -294,6 +308,7 @@ class ChoiceTask(ScheduleTask):
         problem = self._least if self.blocks is None else relaxed(self.blocks)
         super().__init__(kind, instance, problem)
         self.alternatives: list[Alternative] = []
+        self.balanced: IntArray | None = None  # the layers of the best such bound
 
     @cached_property
     def tick_error(self) -> int:
@@ -317,6 +332,14 @@ class ChoiceTask(ScheduleTask):
         """The problems of all choices of modes."""
         assert self.modes is not None
         return ModeProblems(self.modes, self.scale)
+
+    @cached_property
+    def is_split(self) -> bool:
+        """Whether nothing is chosen but the layers of each stage, of micro-batches as a whole."""
+        instance = self.instance
+        parts = (instance.replicas, instance.slices, self.blocks, modes_of(instance))
+        is_alone = instance.is_one_plain_step and all(part is None for part in parts)
+        return is_alone and self.space.fields == (CHOSEN_LAYERS,)
 
     @property
     def cells(self) -> int:
@@ -369,14 +392,13 @@ class ChoiceTask(ScheduleTask):
 
     def find_bounds(self, clock: Clock | None = None) -> None:
         """Raise the bound by the relaxed problem, and by rules of what is open."""
+        if self.instance.layers is not None and self.instance.replicas is None:
+            self._bound_by_layers(clock)
         super().find_bounds(clock)
         if self.blocks is not None:
             self._bound_by_blocks(clock)
         elif CHOSEN_DEVICES in self.space.fields:
             self._bound_by_work()
-        is_makespan = self.objective is Objective.MAKESPAN
-        if self.instance.layers is not None and is_makespan:
-            self._bound_by_layers(clock)
 
     def _bound_by_blocks(self, clock: Clock | None) -> None:
         assert self.blocks is not None
@@ -418,11 +440,16 @@ class ChoiceTask(ScheduleTask):
         )
 
     def _bound_by_layers(self, clock: Clock | None) -> None:
-        if self.instance.replicas is not None:
-            return
-        times = least_times(self.instance, self.scale)
-        answer = balanced_split(self.instance, self.scale, times, clock)
-        self.board.raise_bound(answer.bound, LAYERS)
+        instance, scale = self.instance, self.scale
+        times = least_times(instance, scale)
+        layers = instance.layers.body.count * times.each[:, 0].sum()
+        work = instance.num_microbatches * int(layers + times.fixed.sum())
+        mean = -(-work // instance.num_devices) - rounding_of(instance, scale)
+        self.board.raise_bound(max(0, mean), LAYERS)
+        if self.objective is Objective.MAKESPAN:
+            answer = balanced_split(instance, scale, times, clock)
+            self.balanced = answer.counts
+            self.board.raise_bound(answer.bound, LAYERS)
 
     @cached_property
     def obstacle_to_joint(self) -> str | None:
@@ -469,9 +496,16 @@ class ChoiceTask(ScheduleTask):
             return self._search_few_choices(claimed, limits)
         if self.obstacle_to_joint is None:
             return answered_jointly(self, claimed, limits)
-        # A schedule of the relaxed problem is none of a choice.
         answer = super().search_below(analytic, claimed, limits)
-        return replace(answer, schedule=None)
+        if answer.infeasible:
+            return answer
+        # A schedule of the relaxed problem is none of a choice, but one of the usual choice is.
+        usual = ImpliedOrder(self._usual)
+        try:
+            schedule = search_below(usual, analytic, claimed, limits).schedule
+        except MemoryInfeasible:
+            schedule = None
+        return replace(answer, schedule=schedule)
 
     def _search_few_choices(
         self, claimed: int | None, limits: SearchLimits

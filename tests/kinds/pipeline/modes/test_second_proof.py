@@ -91,5 +91,5 @@ def test_relaxed_schedules_refute_nothing() -> None:
         ppsolve.optimize(PipelineInstance.parse(data)).model_dump_json()
     )
     data["memory"] |= {"capacity": 4.000000000001, "activation": [3.000000000001, 2]}
-    with pytest.raises(InputError, match="leaves modes open"):
+    with pytest.raises(InputError, match="leaves choices open"):
         check_bound(PipelineInstance.parse(data), result)
