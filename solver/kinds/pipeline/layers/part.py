@@ -63,7 +63,7 @@ class LayersPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of sharing layers out."""
-        return ChoiceTask(kind, instance, exact=exact)
+        return ChoiceTask(kind, instance, exact=exact, alone=CHOSEN_LAYERS)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that generic searches are left out: the orders of the best split come later."""

@@ -82,7 +82,7 @@ SPLIT_HEURISTICS = tuple(
 
 def is_split(turn: Turn) -> bool:
     """Apply where nothing is chosen but the layers of each stage."""
-    return has_time_to_search(turn) and turn.task.is_split
+    return has_time_to_search(turn) and turn.task.alone == CHOSEN_LAYERS
 
 
 def has_split(turn: Turn) -> bool:

@@ -32,7 +32,6 @@ from ppsolve.solver.kinds.pipeline.open.decisions import (
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace
 from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -74,8 +73,6 @@ class CombinedPart(OpenPart):
         claims: dict[str, Any] = {}
         for part in self.parts:
             claims |= part.claims(instance, schedule) or {}
-        if instance.replicas is not None:
-            claims["assignment"] = members_of(schedule.problem)
         return claims
 
     def task(

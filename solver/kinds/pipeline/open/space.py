@@ -42,8 +42,10 @@ from ppsolve.solver.kinds.pipeline.open.decisions import (
     DevicesDecision,
     ReplicasDecision,
     decisions_of,
+    replicas_of_members,
 )
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
+from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
 
 Choices = Mapping[str, IntArray]
 """An array for each decision, by its field; entries may be `UNDECIDED`."""
@@ -130,6 +132,9 @@ class PipelineSpace:
         choices = {field: schedule.problem.chosen(field) for field in self.fields}
         if CHOSEN_DEVICES in choices:
             choices[CHOSEN_DEVICES] = self.device_places(choices[CHOSEN_DEVICES])
+        if CHOSEN_REPLICAS in choices:
+            members = members_of(schedule.problem)
+            choices[CHOSEN_REPLICAS] = replicas_of_members(members)
         return choices
 
     def decision(self, field: str) -> Decision:

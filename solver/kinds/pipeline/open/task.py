@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,10 +16,11 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.filler_devices import CHOSEN_DEVICES, device_choices
 from ppsolve.models.kinds.pipeline.fused import CHOSEN_BLOCKS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
-from ppsolve.solver.bounds.registry import quick_bounds
+from ppsolve.solver.board import Bound
+from ppsolve.solver.bounds.flow.flow import Flow
+from ppsolve.solver.bounds.registry import assignment_bounds, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import (
@@ -53,6 +55,7 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     improve,
 )
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
 from ppsolve.solver.kinds.pipeline.open.search import CHOICES, ChoiceSearch
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace, is_decided
 from ppsolve.solver.kinds.pipeline.open.tree import ChoiceTree
@@ -62,6 +65,15 @@ from ppsolve.solver.kinds.pipeline.options.last_forward import (
 )
 from ppsolve.solver.kinds.pipeline.options.relaxed import relaxed
 from ppsolve.solver.kinds.pipeline.options.search import FUSED, FusedOrderSearch
+from ppsolve.solver.kinds.pipeline.replicas.search import ReplicaSearch
+from ppsolve.solver.kinds.pipeline.replicas.steps import (
+    AFTER_ORDERS,
+    FIRST_OF_REPLICAS,
+    REST_OF_REPLICAS,
+    bound_replicas,
+    is_large_step,
+    members_by_start,
+)
 from ppsolve.solver.run.schedule_task import ScheduleTask, search_below
 from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
@@ -113,7 +125,7 @@ def has_quick_modes(turn: Turn) -> bool:
 def has_tree(turn: Turn) -> bool:
     """Apply where choices are proved away one by one: not where one model has them all."""
     task = turn.task
-    if not has_time_to_search(turn) or task.is_split:
+    if not has_time_to_search(turn) or task.alone is not None:
         return False
     return task.modes is not None or task.obstacle_to_joint is not None
 
@@ -133,8 +145,8 @@ def has_blocks(turn: Turn) -> bool:
 
 def has_orders(turn: Turn) -> bool:
     """Apply where some choice has a schedule, and more than blocks is chosen."""
-    is_split = turn.task.is_split
-    return has_best_choice(turn) and bool(turn.task.space.decisions) and not is_split
+    is_searched = bool(turn.task.space.decisions) and turn.task.alone is None
+    return has_best_choice(turn) and is_searched
 
 
 def has_time_for_parts(turn: Turn) -> bool:
@@ -250,9 +262,15 @@ def _tree_share(turn: Turn) -> float:
     return turn.params.modes.variant_share if is_followed else _last_share(turn)
 
 
+def _greedy_share(turn: Turn) -> float:
+    return AFTER_ORDERS if is_large_step(turn) else GREEDY.share(turn)
+
+
 CHOICE_STEPS: tuple[Step | Steps, ...] = (
     BOUNDS,
-    GREEDY,
+    *FIRST_OF_REPLICAS,
+    replace(GREEDY, share=_greedy_share),
+    *REST_OF_REPLICAS,
     SPLIT_SEARCHES,
     SPLIT_STEP,
     SPLIT_ORDERS,
@@ -297,18 +315,33 @@ class ChoiceTask(ScheduleTask):
 
     Every choice has a problem of its own; `problem` relaxes all that is open, so that its bounds
     hold for all choices.
+
+    `alone`: the field of what is open where it is alone and has searches of its own.
+    `flow`: all micro-batches, where replicas exchange them and nothing else is open.
+    `exchange`: the search that exchanges them.
     """
 
     steps = CHOICE_STEPS
 
-    def __init__(self, kind: Any, instance: PipelineInstance, *, exact: bool) -> None:
-        self.space = PipelineSpace(instance, exact=exact)
-        self._least = self.space.problem(self.space.open)
+    def __init__(
+        self,
+        kind: Any,
+        instance: PipelineInstance,
+        *,
+        exact: bool,
+        alone: str | None = None,
+    ) -> None:
+        self._usual = kind.lower(instance, exact=exact)
+        self.space, self.alone = PipelineSpace(instance, exact=exact), alone
+        is_open = alone is None or bool(self.space.decisions)
+        self._least = self.space.problem(self.space.open) if is_open else self._usual
         self.blocks = self.space.blocks(self._least)
         problem = self._least if self.blocks is None else relaxed(self.blocks)
         super().__init__(kind, instance, problem)
         self.alternatives: list[Alternative] = []
         self.balanced: IntArray | None = None  # the layers of the best such bound
+        self.flow: Flow | None = None
+        self.exchange: ReplicaSearch | None = None
 
     @cached_property
     def tick_error(self) -> int:
@@ -332,14 +365,6 @@ class ChoiceTask(ScheduleTask):
         """The problems of all choices of modes."""
         assert self.modes is not None
         return ModeProblems(self.modes, self.scale)
-
-    @cached_property
-    def is_split(self) -> bool:
-        """Whether nothing is chosen but the layers of each stage, of micro-batches as a whole."""
-        instance = self.instance
-        parts = (instance.replicas, instance.slices, self.blocks, modes_of(instance))
-        is_alone = instance.is_one_plain_step and all(part is None for part in parts)
-        return is_alone and self.space.fields == (CHOSEN_LAYERS,)
 
     @property
     def cells(self) -> int:
@@ -381,9 +406,10 @@ class ChoiceTask(ScheduleTask):
             given = self.kind.claims_of(self.instance, given)
         return self.kind.problem_of(self.instance, exact=False, document=given)
 
-    @cached_property
-    def _usual(self) -> Problem:
-        return self.space.problem(self.space.first)
+    @property
+    def size(self) -> int:
+        """Number of ops of the usual choice; what is undecided may be left out of bounds."""
+        return self._usual.num_ops
 
     def run_heuristic(self, heuristic: Heuristic, effort: Effort | None = None) -> None:
         """Run a heuristic on the usual choices; it may return a schedule of others."""
@@ -395,10 +421,24 @@ class ChoiceTask(ScheduleTask):
         if self.instance.layers is not None and self.instance.replicas is None:
             self._bound_by_layers(clock)
         super().find_bounds(clock)
+        if self.alone == CHOSEN_REPLICAS:
+            self._bound_by_flows(clock)
         if self.blocks is not None:
             self._bound_by_blocks(clock)
         elif CHOSEN_DEVICES in self.space.fields:
             self._bound_by_work()
+
+    def _bound_by_flows(self, clock: Clock | None) -> None:
+        bounds: Iterable[Bound] = ()
+        if self.flow is not None:
+            replicas = self.instance.replicas
+            equal = replicas.counts == "equal"
+            bounds = assignment_bounds(self.flow, replicas.count, equal=equal)
+        elif self.objective is Objective.MAKESPAN:
+            bounds = bound_replicas(self.instance, self.problem, clock)
+        for bound in bounds:
+            if bound.value > self.board.bound.value:
+                self.board.raise_bound(bound.value, bound.name)
 
     def _bound_by_blocks(self, clock: Clock | None) -> None:
         assert self.blocks is not None
@@ -497,7 +537,7 @@ class ChoiceTask(ScheduleTask):
         if self.obstacle_to_joint is None:
             return answered_jointly(self, claimed, limits)
         answer = super().search_below(analytic, claimed, limits)
-        if answer.infeasible:
+        if answer.infeasible or self._least is self._usual:
             return answer
         # A schedule of the relaxed problem is none of a choice, but one of the usual choice is.
         usual = ImpliedOrder(self._usual)
@@ -529,6 +569,8 @@ class ChoiceTask(ScheduleTask):
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result that the best schedule has, and other modes."""
         figures = super().figures()
+        if self.schedule is not None and self.instance.replicas is not None:
+            figures["assignment"] = members_by_start(self.schedule)
         if self.schedule is None or self.modes is None:
             return figures
         alternatives = [

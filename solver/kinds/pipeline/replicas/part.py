@@ -14,9 +14,11 @@ from ppsolve.models.kinds.pipeline.joint import (
     read_assignment,
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
+from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
+from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.kinds.pipeline.replicas.task import replicas_task
-from ppsolve.solver.kinds.pipeline.task import PipelineTask
+from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
+from ppsolve.solver.kinds.pipeline.replicas.steps import flow_of_all
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
@@ -45,11 +47,20 @@ class ReplicasPart(OpenPart):
         """Return the claim of a choice that is none; no runtime can be claimed."""
         return self.false_choices(instance, data)
 
+    def claims(
+        self, instance: PipelineInstance, schedule: Schedule
+    ) -> dict[str, Any] | None:
+        """Return the micro-batches of each replica."""
+        return {"assignment": members_of(schedule.problem)}
+
     def task(
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
-        """Return the task of replicas, each of which is a pipeline by itself."""
-        return replicas_task(kind, instance, exact=exact, make_task=PipelineTask)
+        """Return the task of replicas; micro-batches that are exchanged are a flow."""
+        task = ChoiceTask(kind, instance, exact=exact, alone=CHOSEN_REPLICAS)
+        if CHOSEN_REPLICAS in task.space.fields:
+            task.flow = flow_of_all(instance)
+        return task
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that searches know no exchange of micro-batches."""

@@ -9,7 +9,9 @@ import pytest
 import ppsolve
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.board import Board
+from ppsolve.solver.kinds.pipeline.replicas.steps import members_by_start
 from tests.outside.plain_model import Instance
 
 BASE: Instance = {
@@ -28,6 +30,14 @@ def test_replicas_of_slices_name_micro_batches() -> None:
     result = ppsolve.optimize(instance, workers=1)
     assert sorted(result.assignment) == [(0,), (1,)]
     assert ppsolve.check(instance, result) == []
+
+
+def test_micro_batches_of_slices_are_listed_by_their_first_start() -> None:
+    replicas = {"count": 2, "members": [[0, 3], [1, 2]]}
+    instance = parsed(num_microbatches=4, slices=2, replicas=replicas)
+    problem = kind_of(instance).lower(instance)
+    late_first = Schedule(problem, 100 - problem.microbatch)
+    assert members_by_start(late_first) == ((3, 0), (2, 1))
 
 
 def test_entries_of_slices_are_those_of_every_replica() -> None:
