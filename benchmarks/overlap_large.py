@@ -13,7 +13,8 @@ import time
 from make_overlap_instances import uneven_fsdp
 
 import ppsolve
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 
 
 def fsdp(layers: int, gather: int, order: str, seed: int) -> OverlapInstance:

@@ -21,7 +21,8 @@ from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refuse_given
 from ppsolve.solver.cli.options import argument, flag
 from ppsolve.solver.cli.output import print_json, stdout_console
-from ppsolve.solver.formats.torch_csv import DATA_ORDER, check_csv
+from ppsolve.solver.formats.order_file import DATA_ORDER
+from ppsolve.solver.formats.torch_csv import check_csv
 from ppsolve.solver.views.figures import figure
 
 

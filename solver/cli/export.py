@@ -21,10 +21,10 @@ from ppsolve.solver.cli.output import check_writable
 from ppsolve.solver.formats.activations import notes_on_modes, with_recomputed
 from ppsolve.solver.formats.data_order import in_data_order
 from ppsolve.solver.formats.layers import counts_of, parse_counts
+from ppsolve.solver.formats.order_file import DATA_ORDER
 from ppsolve.solver.formats.perfetto import PICTURES, picture, shown_in
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, read_program
 from ppsolve.solver.formats.targets import NOT_TESTED, Target, chosen
-from ppsolve.solver.formats.torch_csv import DATA_ORDER
 
 
 @dataclass(frozen=True)

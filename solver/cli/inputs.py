@@ -21,7 +21,7 @@ from ppsolve.solver.api.kinds import (
 )
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
-from ppsolve.solver.formats.torch_csv import DATA_ORDER, DataOrder, read_data_order
+from ppsolve.solver.formats.order_file import DATA_ORDER, DataOrder, read_data_order
 from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.wording import rounding_note
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.labels import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.solver.formats.layers import decoders_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say

@@ -16,8 +16,8 @@ from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.contents import RESULT, refuse_others
 from ppsolve.models.documents.errors import InputError, errors_about
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.labels import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
-from ppsolve.models.kinds.pipeline.mode_ops import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED

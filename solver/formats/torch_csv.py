@@ -14,12 +14,12 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_about, errors_in
-from ppsolve.models.documents.files import read_json, read_text, source_name
+from ppsolve.models.documents.files import read_text, source_name
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import replica_of
 from ppsolve.solver.bounds import best_bound, lower_bounds
+from ppsolve.solver.formats.order_file import DATA_ORDER, DataOrder
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.kinds.pipeline.grammar import (
     Communication,
@@ -32,12 +32,6 @@ from ppsolve.solver.kinds.pipeline.programs.communications import with_communica
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.run.entries import relative_gap
 from ppsolve.solver.structure.implied import ImpliedOrder
-
-DATA_ORDER = "--data-order"
-"""Option of commands that write and read a data order."""
-
-DataOrder = tuple[int, ...]
-"""The micro-batch of the pipeline at each index of the file."""
 
 Rows = list[list[Step]]
 
@@ -194,31 +188,3 @@ def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeS
         if order is None
         else [[step.renumbered(order) for step in row] for row in computing]
     )
-
-
-def read_data_order(path: str | Path, instance: PipelineInstance) -> DataOrder:
-    """Return the data order that an export wrote: all micro-batches, or those of one replica.
-
-    Raises `InputError` where the file (``-`` is standard input) cannot be read, or holds no such
-    list.
-    """
-    with errors_in(source_name(path)):
-        order: Any = read_json(path)
-        count = instance.num_microbatches
-        if not isinstance(order, list):
-            raise InputError(f"expected a list of micro-batches, got {describe(order)}")
-        seen: set[int] = set()
-        for microbatch in order:
-            if type(microbatch) is not int or not 0 <= microbatch < count:
-                got = microbatch if type(microbatch) is int else describe(microbatch)
-                raise InputError(
-                    f"expected micro-batches from 0 to {count - 1}, got {got}"
-                )
-            if microbatch in seen:
-                raise InputError(
-                    f"expected every micro-batch once, got {microbatch} twice"
-                )
-            seen.add(microbatch)
-        if not order or (instance.replicas is None and len(order) < count):
-            raise InputError(f"expected {count} micro-batches, got {len(order)}")
-        return tuple(order)

@@ -15,7 +15,8 @@ import numpy as np
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.studies.buckets import BucketAdvice, BucketRow
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock

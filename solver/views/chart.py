@@ -15,8 +15,8 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, ScheduleDocument, Schedul
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.kinds.kfac.labels import KIND_OF, UP_PIPE
-from ppsolve.models.kinds.overlap.instance import NodeKind
-from ppsolve.models.kinds.pipeline.steps import STEP_KIND
+from ppsolve.models.kinds.overlap.labels import NodeKind
+from ppsolve.models.kinds.pipeline.labels import STEP_KIND
 from ppsolve.solver.structure.owners import pool_owners
 from ppsolve.solver.views import colours
 

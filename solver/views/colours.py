@@ -9,12 +9,16 @@ from rich.style import Style
 
 from ppsolve.models.core.result import SHOWN_TRANSFER
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
-from ppsolve.models.kinds.pipeline import steps
-from ppsolve.models.kinds.pipeline.collective_ops import ALLREDUCE_KINDS, ALLTOALL_KINDS
-from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
-from ppsolve.models.kinds.pipeline.mode_ops import (
+from ppsolve.models.kinds.pipeline.labels import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    ALLREDUCE_KINDS,
+    ALLTOALL_KINDS,
+    FILLER_KIND,
     OFFLOAD_KIND,
+    OPTIMIZER_KIND,
     RECOMPUTE_KIND,
+    REDUCE_SCATTER_KIND,
     RELOAD_KIND,
 )
 
@@ -62,7 +66,7 @@ PIPELINE = {
     "B": Look("B backward", (172, 130), VERMILION),
     "I": Look("I input gradient", (230, 187), ORANGE),
     "W": Look("W weight gradient", (35, 29), GREEN),
-    steps.OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
+    OPTIMIZER_KIND: Look("O optimizer", (250,), YELLOW),
 }
 # No letter is that of a pipeline op, whose small letters mean other stages. On terminals any two
 # colours of two kinds of these and of `PIPELINE` are 21 or more apart (CIE 1976 difference) in
@@ -86,15 +90,13 @@ FUSED = dict.fromkeys(
 )
 _ALLREDUCE = Look("A all-reduce", (176,), PURPLE)
 COLLECTIVES = {
-    steps.ALLREDUCE_KIND: _ALLREDUCE,
+    ALLREDUCE_KIND: _ALLREDUCE,
     **dict.fromkeys(ALLREDUCE_KINDS.values(), replace(_ALLREDUCE, shades=(176, 133))),
     **dict.fromkeys(
         ALLTOALL_KINDS.values(), Look("X all-to-all", (216, 209), VERMILION)
     ),
-    steps.ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
-    steps.REDUCE_SCATTER_KIND: Look(
-        "S reduce-scatter", (222,), ORANGE, is_hatched=True
-    ),
+    ALL_GATHER_KIND: Look("G all-gather", (114,), GREEN, is_hatched=True),
+    REDUCE_SCATTER_KIND: Look("S reduce-scatter", (222,), ORANGE, is_hatched=True),
 }
 PROGRAMS = {
     KERNEL_KIND: Look("kernel, by its first letter", (75, 33), SKY),

@@ -22,7 +22,8 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.result import (
     OverlapEntry,
     OverlapResult,

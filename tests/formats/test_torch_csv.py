@@ -15,13 +15,13 @@ from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.formats.data_order import in_data_order
+from ppsolve.solver.formats.order_file import read_data_order
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.torch_csv import (
     check_csv,
     convert_torch_csv,
     csv_text,
     read_csv,
-    read_data_order,
     torch_csv,
 )
 from tests.marks import first

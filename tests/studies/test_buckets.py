@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import ppsolve
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.studies.buckets import BucketAdvice
 from ppsolve.solver.cli.main import build
 from ppsolve.solver.studies.buckets import _latencies, advise_buckets, fixed, merged

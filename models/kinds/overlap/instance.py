@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
-from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -28,6 +27,7 @@ from ppsolve.models.documents.base import (
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 
 MAX_NODES = 200_000
 """Larger programs are refused: nodes are Python objects, checked one by one."""
@@ -42,14 +42,6 @@ RESERVED = ("launch:", "release:")
 
 CHOSEN_ORDER = "order"
 """Key of an order under contention in the choices of a problem, int64[n]: nodes."""
-
-
-class NodeKind(StrEnum):
-    """Kind of a node: a kernel, a collective, or the wait for a collective."""
-
-    COMPUTE = "compute"
-    COMM = "comm"
-    WAIT = "wait"
 
 
 def _group(value: Any) -> Any:

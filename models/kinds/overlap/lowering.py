@@ -15,10 +15,10 @@ from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
 from ppsolve.models.kinds.overlap.instance import (
     CHOSEN_ORDER,
-    NodeKind,
     OverlapBuffer,
     OverlapInstance,
 )
+from ppsolve.models.kinds.overlap.labels import NodeKind
 
 LAUNCH_KIND, RELEASE_KIND = "launch", "release"
 BYTES = "live bytes"

@@ -26,11 +26,7 @@ from ppsolve.models.kinds.pipeline.collectives import (
 )
 from ppsolve.models.kinds.pipeline.entries import decimals, row_of
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-
-ALLREDUCE_KINDS = {"F": "ARF", "B": "ARB", "I": "ARI"}
-ALLTOALL_KINDS = {"F": "A2AF", "B": "A2AB", "I": "A2AI"}
-"""Kind of the collectives inside the ops of each kind."""
-
+from ppsolve.models.kinds.pipeline.labels import ALLREDUCE_KINDS, ALLTOALL_KINDS
 
 OP_KIND_OF = {
     collective: kind

@@ -11,8 +11,9 @@ from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.pipeline.filling import FILLER_KIND, filler_ops
+from ppsolve.models.kinds.pipeline.filling import filler_ops
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.labels import FILLER_KIND
 
 CHOSEN_DEVICES = "devices"
 """Key of the numbers of other devices in the choices of a problem, int64[c]."""

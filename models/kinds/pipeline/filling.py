@@ -16,9 +16,8 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.fillers import Filler, OpOfStep
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.labels import FILLER_KIND
 from ppsolve.models.kinds.pipeline.steps import JobBlock, PipelineSteps
-
-FILLER_KIND = "X"
 
 
 def filler_times(instance: PipelineInstance) -> Iterator[Fraction]:

@@ -30,6 +30,12 @@ from ppsolve.models.kinds.pipeline.entries import (
 )
 from ppsolve.models.kinds.pipeline.filling import filler_times, with_fillers
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.labels import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
+)
 from ppsolve.models.kinds.pipeline.layers import (
     CHOSEN_LAYERS,
     split_by,
@@ -49,12 +55,6 @@ from ppsolve.models.kinds.pipeline.slices import (
     add_slice_order,
     units_of,
     with_key_values,
-)
-from ppsolve.models.kinds.pipeline.steps import (
-    ALL_GATHER_KIND,
-    ALLREDUCE_KIND,
-    OPTIMIZER_KIND,
-    REDUCE_SCATTER_KIND,
 )
 from ppsolve.models.kinds.pipeline.transfers import hops, transfer_times
 

@@ -15,10 +15,13 @@ from ppsolve.models.core.problem import FREE, IntArray, Pool
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.kinds.pipeline.labels import (
+    OFFLOAD_KIND,
+    RECOMPUTE_KIND,
+    RELOAD_KIND,
+)
 from ppsolve.models.kinds.pipeline.modes import RELAXED, MemoryModes, modes_of
 from ppsolve.models.kinds.pipeline.pools import UsesOfMemory
-
-RECOMPUTE_KIND, OFFLOAD_KIND, RELOAD_KIND = "R", "O", "L"
 
 
 def mode_times(modes: MemoryModes) -> Iterator[Fraction]:

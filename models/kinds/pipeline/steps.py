@@ -17,17 +17,16 @@ import numpy as np
 from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
-
-ALLREDUCE_KIND = "AR"
-REDUCE_SCATTER_KIND = "RS"
-ALL_GATHER_KIND = "AG"
-OPTIMIZER_KIND = "OPT"
+from ppsolve.models.kinds.pipeline.labels import (
+    ALL_GATHER_KIND,
+    ALLREDUCE_KIND,
+    OPTIMIZER_KIND,
+    REDUCE_SCATTER_KIND,
+    STEP_KIND,
+)
 
 Place = tuple[int, int]
 """A stage and a device that holds it."""
-
-STEP_KIND = "STEP"
-"""Zero-length ops between two steps of a stage on a device."""
 
 
 def _none() -> IntArray:

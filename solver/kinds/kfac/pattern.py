@@ -29,7 +29,7 @@ from ppsolve.models.kinds.kfac.pattern import (
     Work,
     measured_pattern,
 )
-from ppsolve.models.kinds.pipeline.steps import OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.labels import OPTIMIZER_KIND
 from ppsolve.solver.kinds.kfac.pinned import (
     PinnedIteration,
     check_pattern,

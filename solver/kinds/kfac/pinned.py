@@ -21,7 +21,8 @@ from ppsolve.models.kinds.kfac.cycle import (
 from ppsolve.models.kinds.kfac.instance import FREE_PIPELINE, KfacInstance, KfacModule
 from ppsolve.models.kinds.kfac.labels import KIND_OF
 from ppsolve.models.kinds.kfac.pattern import RefreshPattern, windows_in
-from ppsolve.models.kinds.pipeline.steps import ALLREDUCE_KIND, OPTIMIZER_KIND, Place
+from ppsolve.models.kinds.pipeline.labels import ALLREDUCE_KIND, OPTIMIZER_KIND
+from ppsolve.models.kinds.pipeline.steps import Place
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request

@@ -9,7 +9,8 @@ from fractions import Fraction
 from functools import cached_property
 
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 
 NONE = Fraction(1)
 

@@ -10,7 +10,8 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import HeuristicFailedError, InputError
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.heuristics.heuristic import OURS, Heuristic, Proposal, Request
 from ppsolve.solver.heuristics.list_scheduling import (

@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from ppsolve.models.kinds.overlap.instance import MATMUL, NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import MATMUL, OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 
 
 @dataclass(frozen=True)

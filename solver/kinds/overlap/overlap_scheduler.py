@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-from ppsolve.models.kinds.overlap.instance import NodeKind
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram, users_of
 from ppsolve.solver.kinds.overlap.pass_memory import PassMemory
 

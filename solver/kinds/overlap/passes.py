@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram
 from ppsolve.solver.kinds.overlap.overlap_scheduler import overlap_scheduler
 from ppsolve.solver.kinds.overlap.peak_passes import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ppsolve.models.kinds.overlap.instance import NodeKind
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.solver.kinds.overlap.nodes import OverlapProgram
 from ppsolve.solver.kinds.overlap.pass_memory import PassMemory
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import most_in_use
 from ppsolve.models.core.result import StopReason
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.overlap.contention import (

@@ -14,11 +14,8 @@ import numpy as np
 
 from ppsolve.models.core.problem import Problem, most_in_use
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.kinds.overlap.instance import (
-    CHOSEN_ORDER,
-    NodeKind,
-    OverlapInstance,
-)
+from ppsolve.models.kinds.overlap.instance import CHOSEN_ORDER, OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.kinds.overlap.contention import lengths_alone

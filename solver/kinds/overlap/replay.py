@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.solver.kinds.overlap.contention import Ticks, contended_times
 from ppsolve.solver.kinds.overlap.nodes import as_integers, users_of
 

@@ -16,7 +16,8 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_json_number, did_you_mean
 from ppsolve.models.documents.errors import InputError
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.models.kinds.overlap.result import ExposedCollective
 from ppsolve.solver.checker import check_schedule

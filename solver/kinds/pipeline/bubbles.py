@@ -19,9 +19,8 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, NotApplicableError
 from ppsolve.models.kinds.pipeline.filler_devices import FillerDevices, device_choices
-from ppsolve.models.kinds.pipeline.filling import FILLER_KIND
+from ppsolve.models.kinds.pipeline.labels import FILLER_KIND, STEP_KIND
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.models.kinds.pipeline.steps import STEP_KIND
 from ppsolve.solver.board import Board
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
 from ppsolve.solver.kernels.records import NEVER

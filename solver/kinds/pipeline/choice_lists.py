@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, MemoryDeadlockError
-from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND
+from ppsolve.models.kinds.pipeline.labels import RECOMPUTE_KIND
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.list_scheduling import (
     PriorityRule,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ppsolve
-from ppsolve.models.kinds.overlap.instance import NodeKind, OverlapInstance
+from ppsolve.models.kinds.overlap.instance import OverlapInstance
+from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
 from ppsolve.solver.api.kinds import kind_of, lower
 from ppsolve.solver.kinds.overlap.realise import run_order

@@ -17,7 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.mode_ops import RECOMPUTE_KIND, RELOAD_KIND
+from ppsolve.models.kinds.pipeline.labels import RECOMPUTE_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.modes import has_open_modes, modes_of
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.heuristics.heuristic import (

@@ -14,7 +14,7 @@ from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import Objective, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
-from ppsolve.models.kinds.pipeline.mode_ops import (
+from ppsolve.models.kinds.pipeline.labels import (
     OFFLOAD_KIND,
     RECOMPUTE_KIND,
     RELOAD_KIND,
