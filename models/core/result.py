@@ -72,7 +72,7 @@ class Reported(BaseModel):
     """Base of all reported models: immutable, unknown fields of newer versions are ignored."""
 
     model_config = ConfigDict(
-        frozen=True, populate_by_name=True, serialize_by_alias=True
+        defer_build=True, frozen=True, populate_by_name=True, serialize_by_alias=True
     )
 
     def save(self, path: str | Path) -> None:

@@ -148,7 +148,11 @@ class StrictModel(BaseModel):
     """Immutable model that refuses unknown fields; `InputError` says what is wrong with others."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True
+        defer_build=True,
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        serialize_by_alias=True,
     )
 
     def __init__(self, /, **data: Any) -> None:
