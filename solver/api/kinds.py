@@ -7,11 +7,10 @@ from dataclasses import replace
 from decimal import Decimal
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import (
     MAX_MOMENT,
     as_moment,
@@ -31,16 +30,19 @@ from ppsolve.models.documents.contents import (
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
-from ppsolve.solver.kinds.graph import GRAPH
-from ppsolve.solver.kinds.kfac.kind import KFAC
-from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.overlap.kind import OVERLAP
-from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 
-KINDS: dict[str, Kind[Any]] = {
-    kind.name: kind for kind in (PIPELINE, GRAPH, KFAC, OVERLAP)
+if TYPE_CHECKING:
+    from ppsolve.models.core.problem import Problem
+    from ppsolve.models.core.schedule import Schedule
+    from ppsolve.solver.kinds.kind import Kind
+
+KINDS: dict[str, Kind[Any] | str] = {
+    "pipeline": "ppsolve.solver.kinds.pipeline.kind:PIPELINE",
+    "graph": "ppsolve.solver.kinds.graph:GRAPH",
+    "kfac": "ppsolve.solver.kinds.kfac.kind:KFAC",
+    "overlap": "ppsolve.solver.kinds.overlap.kind:OVERLAP",
 }
-"""Every kind by name, in the order of reports."""
+"""Every kind by name, or ``module:name`` until its first use, in the order of reports."""
 
 ENTRY_POINTS = "ppsolve.kinds"
 """Group of entry points in which other packages declare kinds: `Kind` objects by name."""
@@ -49,17 +51,20 @@ CARRIED = "instance_document"
 """Field of a result that holds its instance."""
 
 
-def register(kind: Kind[Any]) -> None:
-    """Add a kind, or put it in the place of the one of its name."""
-    KINDS[kind.name] = kind
-
-
 def known_kind(name: str) -> Kind[Any] | None:
-    """Return the kind of this name, one of an installed package included, or None."""
+    """Import the kind of this name, one of an installed package included; None without any."""
     if name not in KINDS:
         for point in entry_points(group=ENTRY_POINTS, name=name):
-            register(point.load())
-    return KINDS.get(name)
+            KINDS[name] = point.value
+    kind = KINDS.get(name)
+    if isinstance(kind, str):
+        kind = KINDS[name] = resolve_name(kind)
+    return kind
+
+
+def all_kinds() -> list[Kind[Any]]:
+    """Import every kind that is listed, in the order of reports."""
+    return [kind for kind in map(known_kind, list(KINDS)) if kind is not None]
 
 
 def kind_of(instance: Instance) -> Kind[Any]:

@@ -11,7 +11,7 @@ from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.kinds import KINDS, kind_of
+from ppsolve.solver.api.kinds import all_kinds, kind_of
 from ppsolve.solver.heuristics.generic import GENERIC
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.heuristics.own import (
@@ -32,8 +32,7 @@ Named = str | OwnFunction
 
 def all_heuristics() -> dict[str, Heuristic]:
     """Return every heuristic by name: those of each kind, those for every kind, installed ones."""
-    owned = [heuristic for kind in KINDS.values() for heuristic in kind.heuristics]
-    return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC, *installed())}
+    return _published() | {heuristic.name: heuristic for heuristic in installed()}
 
 
 @cache
@@ -42,19 +41,21 @@ def installed() -> tuple[Heuristic, ...]:
 
     One that has the name of a published heuristic goes by its ``module:function``.
     """
-    published = {
-        heuristic.name for kind in KINDS.values() for heuristic in kind.heuristics
-    }
-    published |= {heuristic.name for heuristic in GENERIC}
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    # Without any, kinds that nobody asked for need not be imported.
+    published = _published() if points else {}
     return tuple(
         own_heuristic(
             point.value if point.name.lower() in published else point.name,
             partial(load_function, point.value),
         )
-        for point in sorted(
-            entry_points(group=ENTRY_POINTS), key=lambda point: point.name
-        )
+        for point in points
     )
+
+
+def _published() -> dict[str, Heuristic]:
+    owned = [heuristic for kind in all_kinds() for heuristic in kind.heuristics]
+    return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC)}
 
 
 def find_heuristic(heuristic: Named) -> Heuristic:

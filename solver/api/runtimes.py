@@ -9,7 +9,7 @@ from ppsolve.models.core.result import Result, StopReason
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api.kinds import KINDS, kind_of
+from ppsolve.solver.api.kinds import all_kinds, kind_of
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.narrowing import Narrowing
 from ppsolve.solver.run.task import Task
@@ -23,7 +23,7 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
 
     `exact` is as for `ppsolve.optimize`.
     """
-    names = {name: None for kind in KINDS.values() for name in kind.runtimes}
+    names = {name: None for kind in all_kinds() for name in kind.runtimes}
     if runtime not in names:
         raise InputError(
             f'unknown runtime "{runtime}"' + did_you_mean(runtime, names), field=FIELD
@@ -31,7 +31,7 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     kind = kind_of(instance)
     if runtime not in kind.runtimes:
         kinds = " or ".join(
-            name for name, candidate in KINDS.items() if runtime in candidate.runtimes
+            candidate.name for candidate in all_kinds() if runtime in candidate.runtimes
         )
         text = f'expected a {kinds}, got "{kind.name}"'
         raise InputError(text, source=instance.name, field=FIELD)

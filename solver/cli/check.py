@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,8 +13,6 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
-from ppsolve.solver.api import api
-from ppsolve.solver.api.bound_check import BoundCheck, check_bound
 from ppsolve.solver.api.kinds import instance_in, load_instance, owner_in
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
@@ -22,8 +20,10 @@ from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refus
 from ppsolve.solver.cli.options import argument, flag
 from ppsolve.solver.cli.output import print_json, stdout_console
 from ppsolve.solver.formats.order_file import DATA_ORDER
-from ppsolve.solver.formats.torch_csv import check_csv
 from ppsolve.solver.views.figures import figure
+
+if TYPE_CHECKING:
+    from ppsolve.solver.api.bound_check import BoundCheck
 
 
 def check_command(
@@ -59,6 +59,8 @@ def check_command(
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
     if result_file is not None and result_file.suffix.lower() == ".csv":
+        from ppsolve.solver.formats.torch_csv import check_csv
+
         refuse_given({"--bound": proves_bound or None}, "expected a result")
         (pipeline, claims), bound = load_pipeline(instance_file), None
         with about_file(pipeline, instance_file):
@@ -85,6 +87,9 @@ def check_command(
 def _check_files(
     instance_file: Path, result_file: Path | None, *, exact: bool, proves_bound: bool
 ) -> tuple[list[Violation], BoundCheck | None]:
+    from ppsolve.solver.api import api
+    from ppsolve.solver.api.bound_check import check_bound
+
     if str(instance_file) == str(result_file) == "-":
         raise InputError("only one of the two files can be standard input")
     source = source_name(result_file or instance_file)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import has_open_modes
 from ppsolve.solver.api.kinds import (
     instance_in,
     is_result,
@@ -22,8 +20,10 @@ from ppsolve.solver.api.kinds import (
 from ppsolve.solver.cli.guard import say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.formats.order_file import DATA_ORDER, DataOrder, read_data_order
-from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.views.wording import rounding_note
+
+if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 MOST_NUMBERS = 100_000
 """Longer lists of numbers are refused: they would fill the memory."""
@@ -60,6 +60,8 @@ def load_pipeline(
 
 def open_choice(pipeline: PipelineInstance) -> str:
     """Return the choice that a pipeline leaves open: ``modes``, ``layers`` or an empty text."""
+    from ppsolve.models.kinds.pipeline.modes import has_open_modes
+
     return "layers" if pipeline.layers else "modes" if has_open_modes(pipeline) else ""
 
 
@@ -80,6 +82,8 @@ def data_order(
         )
     if path is not None:
         return read_data_order(path, pipeline)
+    from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
+
     if pipeline.replicas is None and has_unequal_microbatches(pipeline):
         say(
             "note: micro-batches differ, and index i of the file is taken for micro-batch i; "

@@ -23,8 +23,6 @@ from ppsolve.solver.cli.inputs import note_rounding, refuse_given, warn_of_units
 from ppsolve.solver.cli.options import argument, value
 from ppsolve.solver.cli.output import check_writable, deliver, stdout_console
 from ppsolve.solver.cli.solving import exit_code, solve
-from ppsolve.solver.studies.bench.suite import collect
-from ppsolve.solver.studies.curve import placements_of, rank_of
 from ppsolve.solver.views.reports import comparison, report, summary_line
 
 SEVERITY = (
@@ -120,6 +118,8 @@ def _on_placements(
     file: Path, instance: Instance, placements: str, options: opt.SolveOptions
 ) -> tuple[list[NamedInstance], opt.SolveOptions]:
     """Return a case for each placement, and options with an equal part of the time for each."""
+    from ppsolve.solver.studies.curve import placements_of
+
     with about_file(instance, file):
         variants = placements_of(instance, [placements])
     share = replace(options, time_limit=options.time_limit / len(variants))
@@ -148,6 +148,8 @@ def _about_start(path: Path | None) -> Iterator[Any]:
 
 def _cases(files: list[str]) -> list[NamedInstance]:
     """Read all files; instances that share a name are shown with their files."""
+    from ppsolve.solver.studies.bench.suite import collect
+
     loaded = collect(files, say)
     count = Counter(source.instance.name for source in loaded)
     cases = []
@@ -168,6 +170,8 @@ def _finish(
 ) -> ExitCode:
     solved, codes = _solve_all(cases, options, fail_on_gap, reporting)
     if is_ranking:
+        from ppsolve.solver.studies.curve import rank_of
+
         solved.sort(key=lambda pair: rank_of(pair[1]))
     if ExitCode.INTERRUPTED in codes:
         done = sum(

@@ -18,7 +18,7 @@ from ppsolve.models.studies.goodput.files import GoodputRows, ParamsDocument
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.what_if import WhatIf
-from ppsolve.solver.api.kinds import KINDS
+from ppsolve.solver.api.kinds import all_kinds
 from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
 
@@ -37,7 +37,7 @@ def schema_command(
 ) -> None:
     """Print the JSON Schema of an instance kind or of results."""
     documents: dict[str, type[BaseModel]] = {
-        **{name: kind.instance for name, kind in KINDS.items()},
+        **{kind.name: kind.instance for kind in all_kinds()},
         "result": Result,
         "heuristic": HeuristicEntry,
         "schedule": ScheduleDocument,
@@ -60,7 +60,7 @@ def schema_command(
 
 
 def _any_instance() -> dict[str, Any]:
-    union: Any = reduce(or_, (kind.instance for kind in KINDS.values()))
+    union: Any = reduce(or_, (kind.instance for kind in all_kinds()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
     return {"title": "ppsolve instance", **schema}
 

@@ -20,8 +20,6 @@ from ppsolve.models.documents.contents import kind_named
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
-from ppsolve.models.studies.curve import Curve
-from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import (
     CARRIED,
     instance_in,
@@ -41,19 +39,17 @@ from ppsolve.solver.cli.solving import (
     refuse_not_applicable,
     simulate_entry,
 )
-from ppsolve.solver.formats.program import winner_in
-from ppsolve.solver.views.curve import curve_report
 from ppsolve.solver.views.drawings import ANY, Drawn, drawing_of, drawn_on, title_of
 from ppsolve.solver.views.figures import figures
 from ppsolve.solver.views.line_chart import figure_bytes, require_matplotlib
-from ppsolve.solver.views.plot import pictures as plot
-from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET
 from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions, Window
-from ppsolve.solver.views.what_if import what_if_report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ppsolve.models.studies.curve import Curve
+    from ppsolve.models.studies.what_if import WhatIf
 
 
 @dataclass(frozen=True)
@@ -111,10 +107,15 @@ def _whole(data: Any, source: str) -> Inputs | None:
     kind = kind_named(data)
     if kind in {"curve", "what-if"}:
         refuse_huge_numbers(data, source)
+        from ppsolve.models.studies.curve import Curve
+        from ppsolve.models.studies.what_if import WhatIf
+
         if kind == "what-if":
             return Inputs(what_if=validated(WhatIf, data, source), source=source)
         return Inputs(curve=validated(Curve, data, source), source=source)
     if kind == "plan-result":
+        from ppsolve.solver.formats.program import winner_in
+
         with errors_in(source):
             result, instance = winner_in(data)
         return Inputs(instance, source, result, source)
@@ -313,6 +314,9 @@ def _figure(
         raise InputError(
             "expected a result or a curve, a what-if is a table; try ppsolve report"
         )
+    from ppsolve.solver.views.plot import pictures as plot
+    from ppsolve.solver.views.plot.schedule import schedule_figure
+
     curve, result = (
         inputs.curve,
         inputs.owner if isinstance(inputs.owner, Result) else None,
@@ -349,8 +353,12 @@ def _usual(curve: Curve | None, result: Result | None) -> FigureKind:
 
 def _view(inputs: Inputs, frame: ViewOptions, *, exact: bool) -> RenderableType:
     if inputs.curve is not None:
+        from ppsolve.solver.views.curve import curve_report
+
         return curve_report(inputs.curve)
     if inputs.what_if is not None:
+        from ppsolve.solver.views.what_if import what_if_report
+
         return what_if_report(inputs.what_if)
     drawn = _drawn(inputs, frame, exact=exact)
     if drawn is not None:

@@ -17,7 +17,6 @@ from ppsolve.models.core.result import (
 from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
-from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import Reporting, SolveOptions
@@ -39,6 +38,8 @@ def solve(
     Errors name `path`, the file of the instance. `settings` are more keywords of
     `ppsolve.optimize`.
     """
+    from ppsolve.solver.api import api
+
     display = progress(
         instance.name,
         kind_of(instance).value_unit(instance),
@@ -77,6 +78,8 @@ def simulate_entry(
 
     The options are those of `ppsolve.simulate`.
     """
+    from ppsolve.solver.api import api
+
     arguments = {} if group_size is None else {"group_size": group_size}
     try:
         # What a user's heuristic prints must not end up in the result.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pkgutil import resolve_name
 from typing import Any
 
 from ppsolve.models.core.problem import Objective
@@ -12,30 +13,29 @@ from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.studies.plan.result import Plan
-from ppsolve.solver.api.kinds import kind_of, parse_instance
+from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.views.chart import AmountCurve, Chart, pool_curves
 from ppsolve.solver.views.drawing import Drawing
 from ppsolve.solver.views.figures import figure, figures, percent
-from ppsolve.solver.views.kfac import KfacDrawing
-from ppsolve.solver.views.overlap import OverlapDrawing
-from ppsolve.solver.views.pipeline import PipelineDrawing
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, ViewOptions
 from ppsolve.solver.views.wording import spaced, unit_of, with_unit
 
-# Kinds that are not here are drawn as any kind can be.
-DRAWINGS: dict[str, Drawing] = {
-    "pipeline": PipelineDrawing(),
-    "kfac": KfacDrawing(),
-    "overlap": OverlapDrawing(),
+# Kinds that are not here are drawn as any kind can be; a class is imported on first use.
+DRAWINGS = {
+    "pipeline": "ppsolve.solver.views.pipeline:PipelineDrawing",
+    "kfac": "ppsolve.solver.views.kfac:KfacDrawing",
+    "overlap": "ppsolve.solver.views.overlap:OverlapDrawing",
 }
 
 ANY = Drawing()
 
 
+@cache
 def drawing_of(kind: str | None) -> Drawing:
     """Return the drawing of a kind, the default one if it has none of its own."""
-    return DRAWINGS.get(kind or "", ANY)
+    home = DRAWINGS.get(kind or "")
+    drawing: Drawing = ANY if home is None else resolve_name(home)()
+    return drawing
 
 
 def bound_of(source: object, objective: Objective) -> float | None:
@@ -109,36 +109,6 @@ def caption_of(result: Result) -> str:
         phrases.append(f"lower bound {with_unit(bound, unit)}")
         phrases += [] if result.gap is None else [f"gap {percent(result.gap)}"]
     return ", ".join(phrases)
-
-
-def drawn_of(
-    source: Result | HeuristicEntry | Plan, instance: Instance | None = None
-) -> Drawn:
-    """Return the schedule of a result, of a heuristic, or of the winner of a plan.
-
-    The instance is by default the one that the result carries; where it is known, links and memory
-    are drawn. An `InputError` says that there is no schedule in it, or none of the instance.
-    """
-    if isinstance(source, Plan):
-        if source.result is None or source.instance is None:
-            raise InputError(
-                f"the plan has no winner (status {source.status})", field="winner"
-            )
-        return drawn_of(source.result, source.instance)
-    if source.schedule is None:
-        raise InputError("there is no schedule in it", field="schedule")
-    if (
-        instance is None
-        and isinstance(source, Result)
-        and source.instance_document is not None
-    ):
-        instance = parse_instance(source.instance_document)
-    data = source.model_dump(mode="json")
-    if instance is None:
-        return Drawn(
-            ScheduleView(title_of(data), source.schedule, source, ViewOptions()), ANY
-        )
-    return drawn_on(instance, data, source, ViewOptions())[0]
 
 
 def drawn_on(

@@ -17,11 +17,12 @@ from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.views.curve import curve_report
-from ppsolve.solver.views.drawings import drawing_of, drawn_of
+from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.figures import figure, percent, shorten
 from ppsolve.solver.views.html import html, text
 from ppsolve.solver.views.line_chart import has_matplotlib, styled
 from ppsolve.solver.views.plan import plan_report
+from ppsolve.solver.views.plot.pictures import drawn_of
 from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET, png_of
 from ppsolve.solver.views.reports import report

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, TextIO, TypeVar
+from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 from rich.live import Live
 from rich.spinner import Spinner
@@ -18,16 +18,18 @@ from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
-from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.run.progress import Progress, ProgressListener
-from ppsolve.solver.studies.plan.progress import PlanListener, PlanProgress
 from ppsolve.solver.views.figures import counted, figures, percent, seconds
 from ppsolve.solver.views.terminal import TerminalConsole
 from ppsolve.solver.views.wording import with_unit
 
+if TYPE_CHECKING:
+    from ppsolve.models.studies.bench.file import BenchRecord
+    from ppsolve.solver.studies.plan.progress import PlanListener, PlanProgress
+
 PER_SECOND = "samples/s"
 
-EventT = TypeVar("EventT", bound=Progress | PlanProgress)
+EventT = TypeVar("EventT", bound="Progress | PlanProgress")
 
 
 def _write(stream: TextIO, line: str) -> None:
@@ -83,7 +85,7 @@ def run_words(unit: str) -> EventWords[Progress]:
     return EventWords(lambda e: f"{e.event}: {e.source}", lambda e: run_parts(e, unit))
 
 
-PLAN_WORDS = EventWords[PlanProgress](lambda event: event.phase, plan_parts)
+PLAN_WORDS: EventWords[PlanProgress] = EventWords(lambda event: event.phase, plan_parts)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from ppsolve.models.core.problem import FREE, Objective
 from ppsolve.models.kinds.graph import GraphInstance, lower_graph
-from ppsolve.solver.api.kinds import KINDS, lower, parse_instance
+from ppsolve.solver.api.kinds import KINDS, known_kind, lower, parse_instance
 
 DATA: dict[str, Any] = {
     "schema": 1,
@@ -135,7 +135,7 @@ def test_round_trip() -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_json_schema_names_the_fields_of_the_file(kind: str) -> None:
-    schema = KINDS[kind].instance.model_json_schema(by_alias=True)
+    schema = known_kind(kind).instance.model_json_schema(by_alias=True)
     assert {"schema", "kind", "name", "time_unit", "objective"} <= set(
         schema["properties"]
     )

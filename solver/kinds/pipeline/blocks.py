@@ -15,7 +15,6 @@ from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.fused import fused_problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS
-from ppsolve.solver.kinds.overlap.kind import OVERLAP
 from ppsolve.solver.kinds.pipeline.actions import Chains, Order, resolved
 from ppsolve.solver.kinds.pipeline.grammar import Overlap
 
@@ -53,6 +52,8 @@ def schedule_blocks(instance: PipelineInstance, orders: Sequence[Order]) -> Sche
 
 def program_violations(instance: PipelineInstance, document: Any) -> list[Violation]:
     """Check the programs of blocks in the orders that a result of the pipeline gives them."""
+    from ppsolve.solver.kinds.overlap.kind import OVERLAP
+
     programs = {} if instance.overlap is None else instance.overlap.programs
     results = document.get(PROGRAMS) if isinstance(document, dict) else None
     return [

@@ -9,7 +9,6 @@ from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import WrongScheduleError
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.kinds.graph import GRAPH
 from ppsolve.solver.run.schedule_task import ScheduleTask, checked
 from ppsolve.solver.run.step import Step, Turn, in_sequence
 from ppsolve.solver.run.steps import GREEDY, STEPS, has_time_to_search
@@ -59,6 +58,8 @@ def search_orders(turn: Turn) -> StopReason | None:
     best = board.incumbent
     assert best is not None
     known = best.schedule
+    from ppsolve.solver.kinds.graph import GRAPH
+
     alone = ScheduleTask(GRAPH, task.instance, known.problem)
     alone.board.clock, alone.board.gap = turn.clock, turn.options.gap
     alone.board.raise_bound(board.bound.value, board.bound.name)

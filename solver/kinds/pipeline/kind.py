@@ -48,8 +48,6 @@ from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
 from ppsolve.solver.kinds.pipeline.replicas.heuristics import IN_REPLICAS
 from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, claimed_runtime
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
-from ppsolve.solver.kinds.pipeline.runtimes.narrowing import RuntimeNarrowing
-from ppsolve.solver.kinds.pipeline.runtimes.task import task_for
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.points import without_crossings
 
@@ -151,12 +149,16 @@ class PipelineKind(Kind[PipelineInstance]):
         family = claimed_runtime(instance, data)
         if family is None:
             return self.task(instance, exact=exact)
+        from ppsolve.solver.kinds.pipeline.runtimes.task import task_for
+
         return task_for(self, instance, family, exact=exact)
 
     def for_runtime(
         self, instance: PipelineInstance, runtime: str, *, exact: bool
     ) -> Narrowing:
         """Return a pipeline for a runtime, which may refuse it."""
+        from ppsolve.solver.kinds.pipeline.runtimes.narrowing import RuntimeNarrowing
+
         return RuntimeNarrowing(self, instance, runtime, exact=exact)
 
     def inner(self, instance: PipelineInstance) -> InnerInstances | None:

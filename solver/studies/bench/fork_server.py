@@ -147,10 +147,12 @@ def main(handle: int) -> None:
 def _import_library() -> None:
     import ppsolve.solver.exact.exact
     import ppsolve.solver.kernels.native.machine  # noqa: F401
+    from ppsolve.solver.api.kinds import all_kinds
     from ppsolve.solver.api.registry import installed
     from ppsolve.solver.run.entries import versions
     from ppsolve.solver.studies.bench.suite import code_of
 
+    all_kinds()
     # Each process that looked by itself took 20 ms of processor time for it.
     installed()
     code_of({})

@@ -13,13 +13,15 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
+from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.views.colours import BLUE, VERMILION
 from ppsolve.solver.views.curve import curve_figure
-from ppsolve.solver.views.drawings import caption_of, drawn_of
+from ppsolve.solver.views.drawings import ANY, Drawn, caption_of, drawn_on, title_of
 from ppsolve.solver.views.figures import percent
 from ppsolve.solver.views.line_chart import styled
 from ppsolve.solver.views.plot.schedule import schedule_figure
 from ppsolve.solver.views.plot.sheet import PAPER, SHEET, named, sheet_of, write_title
+from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,3 +118,33 @@ def curve(
     Raises `InputError`: nothing is known of any point, or matplotlib is not installed.
     """
     return curve_figure(found, found.instance if title is None else title, inches)
+
+
+def drawn_of(
+    source: Result | HeuristicEntry | Plan, instance: Instance | None = None
+) -> Drawn:
+    """Return the schedule of a result, of a heuristic, or of the winner of a plan.
+
+    The instance is by default the one that the result carries; where it is known, links and memory
+    are drawn. An `InputError` says that there is no schedule in it, or none of the instance.
+    """
+    if isinstance(source, Plan):
+        if source.result is None or source.instance is None:
+            raise InputError(
+                f"the plan has no winner (status {source.status})", field="winner"
+            )
+        return drawn_of(source.result, source.instance)
+    if source.schedule is None:
+        raise InputError("there is no schedule in it", field="schedule")
+    if (
+        instance is None
+        and isinstance(source, Result)
+        and source.instance_document is not None
+    ):
+        instance = parse_instance(source.instance_document)
+    data = source.model_dump(mode="json")
+    if instance is None:
+        return Drawn(
+            ScheduleView(title_of(data), source.schedule, source, ViewOptions()), ANY
+        )
+    return drawn_on(instance, data, source, ViewOptions())[0]

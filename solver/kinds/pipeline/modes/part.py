@@ -19,7 +19,6 @@ from ppsolve.models.kinds.pipeline.modes import (
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
-from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -62,6 +61,8 @@ class ModesPart(OpenPart):
         modes = _modes(instance)
         if modes.given is not None:
             return super().task(kind, instance, exact=exact)
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+
         return ChoiceTask(kind, instance, exact=exact)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:

@@ -30,7 +30,6 @@ from ppsolve.solver.kinds.pipeline.open.decisions import (
     replicas_of_members,
 )
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace
-from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
 from ppsolve.solver.run.schedule_task import ScheduleTask
@@ -79,6 +78,8 @@ class CombinedPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing all."""
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+
         return ChoiceTask(kind, instance, exact=exact)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:

@@ -22,7 +22,6 @@ from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS, timed_by
 from ppsolve.solver.kinds.inner import InnerInstances
 from ppsolve.solver.kinds.pipeline.blocks import program_violations
-from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -60,6 +59,8 @@ class FusedPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing blocks."""
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+
         return ChoiceTask(kind, instance, exact=exact)
 
     def inner(self, instance: PipelineInstance) -> InnerInstances | None:
@@ -107,4 +108,6 @@ class FillerDevicesPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of choosing devices."""
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+
         return ChoiceTask(kind, instance, exact=exact)

@@ -14,11 +14,7 @@ from ppsolve.models.kinds.pipeline.joint import (
     read_assignment,
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
-from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
-from ppsolve.solver.kinds.pipeline.replicas.steps import flow_of_all
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
@@ -57,6 +53,10 @@ class ReplicasPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of replicas; micro-batches that are exchanged are a flow."""
+        from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+        from ppsolve.solver.kinds.pipeline.replicas.steps import flow_of_all
+
         task = ChoiceTask(kind, instance, exact=exact, alone=CHOSEN_REPLICAS)
         if CHOSEN_REPLICAS in task.space.fields:
             task.flow = flow_of_all(instance)
