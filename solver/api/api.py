@@ -132,13 +132,10 @@ def optimize(
         robust=robust,
         verify=verify,
     )
-    budgets = (
-        params
-        if isinstance(params, SearchParams)
-        else SearchParams().varied(params or {})
-    )
+    if not isinstance(params, SearchParams):
+        params = SearchParams().varied(params) if params else SearchParams()
     clock = options.clock(began)
-    outer, kind = instance, kind_of(instance)
+    kind = kind_of(instance)
     selection = chosen_heuristics(instance, options.heuristics, more_heuristics)
 
     def solve_alone(inner: Instance, limit: Clock) -> Result:
@@ -148,7 +145,12 @@ def optimize(
             task, chosen_heuristics(inner, None, ()), inner_options, None, limit
         ).execute()
 
-    instance, inner_results = solve_inner(outer, solve_alone, clock)
+    inner = kind.inner(instance)
+    inner_results = {}
+    if inner is not None:
+        inner_results = solve_inner(inner, solve_alone, clock, instance.name)
+        values = {name: result.value for name, result in inner_results.items()}
+        instance = inner.with_values(values)
 
     def prepared(task: Task, initial: Any = start) -> Task:
         if robust is not None:
@@ -159,7 +161,7 @@ def optimize(
 
     def run(make: Callable[[], Task], limit: Clock = clock) -> Result:
         task = task_in_time(make, limit) or unready_task(kind, instance)
-        return SolveRun(task, selection, options, on_progress, limit, budgets).execute()
+        return SolveRun(task, selection, options, on_progress, limit, params).execute()
 
     if runtime is None:
         result = run(lambda: prepared(kind.task(instance, exact=exact)))
@@ -167,7 +169,7 @@ def optimize(
         result = optimize_for(
             narrowed(instance, runtime, exact=exact), run, prepared, clock
         )
-    return of_both_levels(outer, result, inner_results)
+    return result if inner is None else of_both_levels(inner, result, inner_results)
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

@@ -22,16 +22,16 @@ INNER_SHARE = 0.25
 
 
 def solve_inner(
-    instance: Instance, solve: Callable[[Instance, Clock], Result], clock: Clock
-) -> tuple[Instance, dict[str, Result]]:
+    inner: InnerInstances,
+    solve: Callable[[Instance, Clock], Result],
+    clock: Clock,
+    source: str,
+) -> dict[str, Result]:
     """Solve the instances within an instance by shares of a clock.
 
-    Returns the instance with their values, and their results by name, without heuristics. An
-    `InputError` names one that has no schedule, or takes no time.
+    Returns their results by name, without heuristics. An `InputError` names `source`, and one that
+    has no schedule, or takes no time.
     """
-    inner = kind_of(instance).inner(instance)
-    if inner is None:
-        return instance, {}
     share = INNER_SHARE / len(inner.instances)
     results = {}
     for name, program in inner.instances.items():
@@ -40,23 +40,19 @@ def solve_inner(
             text = (
                 f"expected a program that has an order and takes time ({result.status})"
             )
-            raise InputError(text, source=instance.name, field=f"{inner.field}.{name}")
+            raise InputError(text, source=source, field=f"{inner.field}.{name}")
         results[name] = result.model_copy(update={"heuristics": (), "steps": ()})
-    values = {name: result.value for name, result in results.items()}
-    return inner.with_values(values), results
+    return results
 
 
 def of_both_levels(
-    instance: Instance, result: Result, results: dict[str, Result]
+    inner: InnerInstances, result: Result, results: dict[str, Result]
 ) -> Result:
     """Return the result of an outer instance with the inner results, and a bound of both levels.
 
     `result` is of the outer instance with the values of `results`. Where one of these is not
     proved, its bound stands for its value in the analytic bounds.
     """
-    inner = kind_of(instance).inner(instance)
-    if inner is None:
-        return result
     update: dict[str, Any] = {inner.results: results}
     is_proved = all(
         inner_result.status is Status.OPTIMAL for inner_result in results.values()

@@ -14,6 +14,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.api.two_levels import of_both_levels
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 
 NODES = [
     {"name": "f1", "kind": "compute", "duration": 3},
@@ -98,7 +99,9 @@ def test_an_unproved_program_lowers_the_bound_of_both() -> None:
     open_inner = found.programs["block"].model_copy(
         update={"bound": 13, "status": Status.FEASIBLE}
     )
-    both = of_both_levels(instance, found, {"block": open_inner})
+    inner = PIPELINE.inner(instance)
+    assert inner is not None
+    both = of_both_levels(inner, found, {"block": open_inner})
     assert both.value == found.value
     assert both.status is Status.FEASIBLE
     assert both.bound is not None and found.bound is not None and both.gap is not None

@@ -15,6 +15,7 @@ from ppsolve.models.kinds.pipeline.joint import (
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.pipeline.part import OpenPart
+from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
