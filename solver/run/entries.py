@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from ppsolve.models.core.result import (
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.instances import Instance
-from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 
 
 @cache
