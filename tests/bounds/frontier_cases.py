@@ -58,7 +58,9 @@ class Plain(NamedTuple):
         heads = [self.head + sum(delay[:j]) for j in range(count)]
         table = self.waiting()
         has_loose = any(op.loose for op in ops)
+        tail = min(self.tail, self.loose_tail) if has_loose else self.tail
         return DeviceChain(
+            device=np.zeros(count, dtype=np.int64),
             duration=np.array([op.duration for op in ops]),
             delay=np.array(delay),
             acquire=np.array([op.acquire for op in ops]),
@@ -66,14 +68,16 @@ class Plain(NamedTuple):
             loose=np.array([op.loose for op in ops]),
             to_end=np.array(to_end),
             to_release=np.array(to_release),
+            to_device=np.zeros(count, dtype=np.int64),
             heads=np.array(heads * self.members),
+            table=np.array([0, len(table)]),
             held=np.array(sorted(table)),
             waiting=np.array([table[amount] for amount in sorted(table)]),
-            room=self.room,
+            room=np.array([self.room]),
+            tail=np.array([self.tail]),
+            loose_tail=np.array([tail]),
             members=self.members,
             rows=self.members,
-            tail=self.tail,
-            loose_tail=min(self.tail, self.loose_tail) if has_loose else self.tail,
         )
 
     def waiting(self) -> dict[int, int]:
