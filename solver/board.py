@@ -23,11 +23,13 @@ class Bound:
     `name`: name of the rule.
     `resource`: the resource whose ops prove it; `FREE` where several do, or where it is
         not known.
+    `others`: further resources whose ops prove it together with those of the first one.
     """
 
     name: str
     value: int
     resource: int = FREE
+    others: tuple[int, ...] = ()
 
 
 TRIVIAL = Bound("trivial", 0)
@@ -208,15 +210,17 @@ class Board:
         )
         return True
 
-    def raise_bound(self, value: int, by: str, resource: int = FREE) -> bool:
+    def raise_bound(
+        self, value: int, by: str, resource: int = FREE, *others: int
+    ) -> bool:
         """Note a proved lower bound; return whether it is above every other one.
 
-        It is in ticks, or in the unit of the board's values; the ops of a resource may prove it.
+        It is in ticks, or in the unit of the board's values; the ops of resources may prove it.
         """
         with self._lock:
             if not self._is_open:
                 return False
-            raised = Bound(by, value, resource)
+            raised = Bound(by, value, resource, others)
             names = [bound.name for bound in self.bounds]
             if by not in names:
                 self.bounds = [*self.bounds, raised]

@@ -60,6 +60,20 @@ class BoundsParams:
     frontier_words: int = 2**23  # most numbers in labels, 8 bytes each
 
 
+@dataclass(frozen=True)
+class FrontierParams:
+    """The bound by frontiers of several devices; effort in labels made."""
+
+    share: float = 0.2  # of the time of the exact search
+    steps: int = 8_000_000  # labels in all
+    unit_steps: int = 1_000_000  # labels that count as a unit of deterministic time
+    width: int = 32  # labels of a level in the first round, to choose the next device
+    proving: int = 16  # times as many for the device that was chosen
+    wider: int = 4  # times as many in each round as in the one before
+    rows: int = 8  # rows that say what a device alone still takes from a state
+    states: int = 20_000  # of a device alone up to which that is looked up
+
+
 DEFAULT_PARAMS = BoundsParams()
 
 

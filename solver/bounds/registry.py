@@ -219,6 +219,14 @@ BOUNDS = (
         "less work in all, or more equal micro-batches",
         assignments=lambda flow, count, equal: exchange_bound(flow, count, equal=equal),
     ),
+    # Found by `FrontierDevices`, within a step of its own.
+    BoundRule(
+        "joint-frontier",
+        "the memory of {about}: the best orders of the ops there, while all others run any number "
+        "at once",
+        "more memory on {about}, or less that a micro-batch holds there",
+        needs_memory=True,
+    ),
     # Found by `ppsolve.solver.exact.few_devices`, within a step of its own.
     BoundRule(
         "few-devices",
@@ -349,7 +357,10 @@ def bottleneck(
     if strongest is None:
         return None
     rule, time, resource = RULES[strongest.name], problem.scale.time, strongest.resource
-    about = problem.resource_names[resource] if resource != FREE else None
+    about = None
+    if resource != FREE:
+        proving = (resource, *strongest.others)
+        about = " and ".join(problem.resource_names[number] for number in proving)
     why, lowered_by = (
         text.format(about=about or "one device") for text in (rule.why, rule.lowered_by)
     )
@@ -357,7 +368,7 @@ def bottleneck(
         bound.value for bound in analytic if not RULES[bound.name].counts_memory
     ]
     work = None
-    if resource != FREE:
+    if resource != FREE and not strongest.others:
         work = time(int(problem.duration[problem.ops_by_resource[resource]].sum()))
     return Bottleneck(
         rule=strongest.name,

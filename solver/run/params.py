@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.bounds.params import FrontierParams
 from ppsolve.solver.exact.params import ExactParams
 from ppsolve.solver.heuristics.params import HeuristicParams
 
@@ -119,6 +120,7 @@ class SearchParams:
 
     steps: StepParams = StepParams()
     heuristics: HeuristicParams = HeuristicParams()
+    frontier: FrontierParams = FrontierParams()
     exact: ExactParams = ExactParams()
     options: OptionsParams = OptionsParams()
     modes: ModesParams = ModesParams()

@@ -10,6 +10,7 @@ from typing import Any
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.solver.board import WrongScheduleError
+from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import (
     EXACT,
@@ -124,6 +125,13 @@ def has_few_devices(turn: Turn) -> bool:
     from ppsolve.solver.exact.device_part import obstacle
 
     return _has_parts(turn, turn.params.exact.devices.least_ops, obstacle)
+
+
+def has_frontier(turn: Turn) -> bool:
+    """Apply to alike micro-batches in memory of which there is a schedule."""
+    problem = turn.task.problem
+    has_memory = bool(problem.pools) and bool(problem.families)
+    return has_memory and turn.board.schedule is not None
 
 
 def needs_second_proof(turn: Turn) -> bool:
@@ -322,6 +330,20 @@ def sweep_meanwhile(turn: Turn) -> Turns:
     return sweep_turns(turn.task.problem, turn.board, turn.params.heuristics)
 
 
+def bound_by_frontiers(turn: Turn) -> None:
+    """Raise the bound by the frontiers of a few devices."""
+    from ppsolve.solver.bounds.frontier_devices import FrontierDevices
+
+    params, units = turn.params.frontier, turn.limits().deterministic
+    steps = params.steps
+    if units is not None:
+        steps = min(steps, int(units * params.unit_steps))
+    relaxations = Relaxations(turn.task.implied, turn.clock)
+    search = FrontierDevices(relaxations, turn.board, params, steps)
+    search.run()
+    turn.board.units += (steps - search.steps_left) / params.unit_steps
+
+
 def bound_by_few_devices(turn: Turn) -> StopReason | None:
     """Raise the bound by parts of few devices, each solved by CP-SAT."""
     from ppsolve.solver.exact.few_devices import FewDevices
@@ -381,6 +403,9 @@ WINDOWS = Step(
     search_windows,
     EXACT_SLACK,
 )
+FRONTIER = Step(
+    "frontier", has_frontier, lambda t: t.params.frontier.share, bound_by_frontiers
+)
 DEVICES = Step(
     FEW_DEVICES,
     has_few_devices,
@@ -397,7 +422,7 @@ WHOLE = Step(
     EXACT,
     has_time_to_search,
     whole,
-    in_parallel(DEVICES, CPSAT, meanwhile=MEANWHILE),
+    in_parallel(FRONTIER, DEVICES, CPSAT, meanwhile=MEANWHILE),
     EXACT_SLACK,
 )
 SETTLED = Step("settled", has_loose_schedule, whole, settle, runs_anyway=True)
