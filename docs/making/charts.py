@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import Chart
-from ppsolve.solver.views.drawings import drawn_of
 from ppsolve.solver.views.line_chart import figure_bytes
+from ppsolve.solver.views.plot.pictures import drawn_of
 from ppsolve.solver.views.plot.schedule import (
     amount_legend,
     draw_amounts,
