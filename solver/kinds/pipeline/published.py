@@ -13,7 +13,13 @@ from ppsolve.solver.heuristics.heuristic import (
     Request,
     Requirement,
 )
-from ppsolve.solver.kinds.pipeline import interleaved, one_stage, sliced, vshape
+from ppsolve.solver.kinds.pipeline import (
+    controllable_memory,
+    interleaved,
+    one_stage,
+    sliced,
+    vshape,
+)
 from ppsolve.solver.kinds.pipeline.actions import (
     Order,
     action_strings,
@@ -176,6 +182,11 @@ def _per_stage(orders: Callable[[int, int], list[Order]]) -> _Orders:
     return placed
 
 
+def _per_count(orders: Callable[[int, int], list[Order]]) -> _Orders:
+    """Wrap a rule that asks for the numbers of devices and of micro-batches."""
+    return lambda instance, _: orders(instance.num_devices, instance.num_microbatches)
+
+
 def _interleaved(slope: int, *, combined: bool = False) -> _Orders:
     return lambda instance, request: interleaved.interleaved_1f1b(
         instance.num_devices,
@@ -306,25 +317,35 @@ PUBLISHED = (
     _fixed(
         "zbv",
         "zero bubble on a V placement",
-        lambda instance, _: vshape.zbv(instance.num_devices, instance.num_microbatches),
+        _per_count(vshape.zbv),
         (ONE_PIPE, V_SHAPED, SPLIT),
         "ZB-V: Qi et al. 2024, as PyTorch emits it",
     ),
     _fixed(
+        "v-half",
+        "zero bubble on a V placement, half the memory of 1F1B and a little more",
+        _per_count(controllable_memory.v_half),
+        (ONE_PIPE, V_SHAPED, SPLIT),
+        "V-Half: Qi et al. 2024 (arXiv 2405.15362), as its repository emits it",
+    ),
+    _fixed(
+        "v-min",
+        "zero bubble on a V placement, a third of the memory of 1F1B and a little more",
+        _per_count(controllable_memory.v_min),
+        (ONE_PIPE, V_SHAPED, SPLIT),
+        "V-Min: Qi et al. 2024 (arXiv 2405.15362), as its repository emits it",
+    ),
+    _fixed(
         "dualpipe-v",
         "DualPipe folded onto a V placement; a pair is one block, or timed as F, then B",
-        lambda instance, _: vshape.dualpipe_v(
-            instance.num_devices, instance.num_microbatches
-        ),
+        _per_count(vshape.dualpipe_v),
         (ONE_PIPE, V_SHAPED, TWICE_THE_DEVICES, SPLIT),
         "DualPipeV: DeepSeek 2025, as PyTorch emits it",
     ),
     _fixed(
         "dualpipe",
         "zero bubble in both directions; a pair is one block, or timed as F, then B",
-        lambda instance, _: vshape.dualpipe(
-            instance.num_devices, instance.num_microbatches
-        ),
+        _per_count(vshape.dualpipe),
         (BIDIRECTIONAL, EVEN_DEVICES, TWICE_THE_DEVICES, SPLIT),
         "DualPipe: DeepSeek 2024",
     ),

@@ -283,10 +283,10 @@ def test_of_equal_schedules_the_one_that_holds_less_is_kept() -> None:
 
 
 def test_registry_order_and_words() -> None:
-    assert list(all_heuristics())[:15] == [
+    assert list(all_heuristics())[:17] == [
         "1f1b", "gpipe", "zb-1p", "zb-h1", "zb-h2", "interleaved-1f1b", "interleaved-less-memory",
         "combined-1f1b", "combined-interleaved-1f1b", "looped-bfs", "interleaved-zb", "zbv",
-        "dualpipe-v", "dualpipe", "chimera",
+        "v-half", "v-min", "dualpipe-v", "dualpipe", "chimera",
     ]  # fmt: skip
     chimera = all_heuristics()["chimera"]
     assert (chimera.made_for, chimera.needs) == ("a pipeline", ("bidirectional pipes",))
