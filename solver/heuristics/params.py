@@ -106,9 +106,17 @@ COMPACTION = CompactionParams()
 
 
 @dataclass(frozen=True)
+class AdaptiveVParams:
+    """The search over building blocks of V placements."""
+
+    effort: int = 3_000_000  # ops of all blocks that are tried, one at least
+
+
+@dataclass(frozen=True)
 class HeuristicParams:
     """The heuristics that search."""
 
     sweep: SweepParams = SweepParams()
     orders: OrderSearchBudget = OrderSearchBudget()
     turns: TurnParams = TurnParams()
+    adaptive_v: AdaptiveVParams = AdaptiveVParams()

@@ -1,42 +1,31 @@
 """Orders of V-Half and V-Min: building blocks repeated, reordered and squeezed (Qi et al. 2024).
 
-Chunk a is stage d, chunk b stage 2p - 1 - d. An op takes one slot of its device, whatever it takes
-in time, and the slots of a micro-batch are those of the one before it, `PERIOD` later.
+Weight gradients are `WEIGHT_B` whatever their chunk, until the orders are written.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from enum import Enum, auto
-from itertools import accumulate
 
 from ppsolve.solver.kinds.pipeline.actions import Order
-from ppsolve.solver.kinds.pipeline.grammar import (
-    BACKWARD_INPUT,
-    BACKWARD_WEIGHT,
-    FORWARD,
+from ppsolve.solver.kinds.pipeline.slot_rows import (
+    BACKWARDS,
+    FORWARD_A,
+    IDLE,
+    INPUT_A,
+    INPUT_B,
+    WEIGHT_A,
+    WEIGHT_B,
+    PlacedOps,
+    Row,
+    order_of,
+    peak_of,
+    repeated,
 )
-
-PERIOD = 6
-"""Slots between a micro-batch and the next one: two chunks of a forward and two halves."""
-
-FORWARD_A, FORWARD_B, INPUT_B, INPUT_A, WEIGHT, IDLE = range(6)
-"""What a slot holds, in the order in which a micro-batch passes a device.
-
-Weight gradients are those of any chunk, until the order is written.
-"""
-
-_BACKWARDS = (INPUT_B, INPUT_A)
-_TOWARDS_LAST = (FORWARD_A, INPUT_B)
-_TAKEN = (1, 1, 0, 0, -1, 0)  # chunks that each of these takes
 
 Block = tuple[int, int, int, int]
 """Slots of `FORWARD_A` to `INPUT_A` of micro-batch 0 on one device."""
-
-Row = list[int]
-"""What each slot of a device holds."""
 
 
 def v_half(num_devices: int, num_microbatches: int) -> list[Order]:
@@ -80,38 +69,30 @@ def _orders(
 
     Without the slots of weight gradients other ops can come earlier, and these run between them.
     """
-    rows = [_repeated(block(devices, device), count) for device in range(devices)]
+    rows = [repeated(block(devices, device), count) for device in range(devices)]
     rows = list(map(_with_weights, rows))
     rows = _squeezed(_reordered(rows, (_Phase.WARM_UP, _Phase.COOL_DOWN)))
     rows = _reordered(list(map(_without_weights, rows)), (_Phase.COOL_DOWN,))
     rows = _squeezed(list(map(_with_weights, rows)))
     rows = [_with_weights(_without_weights(row)) for row in rows]
-    return [_order(row, device, devices) for device, row in enumerate(rows)]
-
-
-def _repeated(block: Block, count: int) -> Row:
-    row = [IDLE] * (max(block) + 1 + PERIOD * (count - 1))
-    for kind, slot in enumerate(block):
-        for number in range(count):
-            row[slot + PERIOD * number] = kind
-    return row
+    return [order_of(_labelled(row), d, devices) for d, row in enumerate(rows)]
 
 
 def _with_weights(row: Row) -> Row:
     """Put weight gradients into the idle slots, as soon as they can run; the rest at the end."""
     filled, pending = [], 0
     for kind in row:
-        if kind in _BACKWARDS:
+        if kind in BACKWARDS:
             pending += 1
         if kind == IDLE and pending:
-            kind = WEIGHT
+            kind = WEIGHT_B
             pending -= 1
         filled.append(kind)
-    return filled + [WEIGHT] * pending
+    return filled + [WEIGHT_B] * pending
 
 
 def _without_weights(row: Row) -> Row:
-    return [IDLE if kind == WEIGHT else kind for kind in row]
+    return [IDLE if kind == WEIGHT_B else kind for kind in row]
 
 
 def _peak(row: Row) -> int:
@@ -119,41 +100,7 @@ def _peak(row: Row) -> int:
 
     Weight gradients that have no slots yet are taken to fill idle ones.
     """
-    placed = row if WEIGHT in row else _with_weights(row)
-    return max(accumulate(map(_TAKEN.__getitem__, placed)))
-
-
-class _Slots:
-    """Slots of the ops placed so far, and what later ones wait for."""
-
-    def __init__(self, devices: int) -> None:
-        self.devices = devices
-        # By device and kind, in the order of micro-batches.
-        self.slots: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        self.backwards: list[list[int]] = [[] for _ in range(devices)]  # of any chunk
-
-    def put(self, device: int, kind: int, slot: int) -> None:
-        self.slots[device, kind].append(slot)
-        if kind in _BACKWARDS:
-            insort(self.backwards[device], slot)
-
-    def first_free(self, device: int, kind: int) -> int:
-        """Return the slot behind all that the next op of this kind waits for."""
-        before = self.slots[device, kind]
-        number = len(before)
-        waits = before[-1:]
-        if kind == WEIGHT:
-            waits.append(self.backwards[device][number])
-        else:
-            waits += [self.slots[row][number] for row in self._sources(device, kind)]
-        return max(waits, default=-1) + 1
-
-    def _sources(self, device: int, kind: int) -> Iterator[tuple[int, int]]:
-        if kind != FORWARD_A:
-            yield device, kind - 1
-        neighbour = device - 1 if kind in _TOWARDS_LAST else device + 1
-        if 0 <= neighbour < self.devices:
-            yield neighbour, kind
+    return peak_of(row if WEIGHT_B in row else _with_weights(row))
 
 
 def _cells(rows: list[Row]) -> Iterator[tuple[int, int, int]]:
@@ -173,11 +120,11 @@ class _Phase(Enum):
 def _squeezed(rows: list[Row]) -> list[Row]:
     """Start every op as early as the order of its device allows."""
     squeezed: list[Row] = [[] for _ in rows]
-    slots = _Slots(len(rows))
+    placed = PlacedOps(len(rows))
     for _, device, kind in _cells(rows):
         row = squeezed[device]
-        row += [IDLE] * (slots.first_free(device, kind) - len(row))
-        slots.put(device, kind, len(row))
+        row += [IDLE] * (placed.first_free(device, kind) - len(row))
+        placed.add(device, kind, len(row))
         row.append(kind)
     return squeezed
 
@@ -189,15 +136,15 @@ def _reordered(rows: list[Row], moved: Container[_Phase]) -> list[Row]:
     """
     limit = max(map(_peak, rows))
     last = rows[0].count(FORWARD_A)
-    slots, phase = _Slots(len(rows)), _Phase.WARM_UP
+    placed, phase = PlacedOps(len(rows)), _Phase.WARM_UP
     for slot, device, kind in _cells(rows):
         if phase is _Phase.WARM_UP and (device, kind) == (0, INPUT_A):
             phase = _Phase.STABLE
         if phase in moved:
-            first = slots.first_free(device, kind)
+            first = placed.first_free(device, kind)
             slot = _moved(rows[device], slot, first, limit)
-        slots.put(device, kind, slot)
-        is_last = kind == FORWARD_A and len(slots.slots[device, kind]) == last
+        placed.add(device, kind, slot)
+        is_last = kind == FORWARD_A and len(placed.slots[device, kind]) == last
         if phase is _Phase.STABLE and is_last:
             phase = _Phase.COOL_DOWN
     return rows
@@ -214,22 +161,12 @@ def _moved(row: Row, slot: int, first: int, limit: int) -> int:
     return slot
 
 
-def _order(row: Row, device: int, devices: int) -> Order:
-    """Write the actions of a row; of chunks that wait for a weight gradient b comes first."""
-    stages, kinds = [], []
-    pending = {INPUT_B: 0, INPUT_A: 0}
-    of_b = (FORWARD_B, INPUT_B)
+def _labelled(row: Row) -> Row:
+    """Name the chunk of each weight gradient: b where one of b waits."""
+    labelled, of_b = [], 0
     for kind in row:
-        if kind == IDLE:
-            continue
-        letter = FORWARD
-        if kind == WEIGHT:
-            kind = INPUT_B if pending[INPUT_B] else INPUT_A
-            pending[kind] -= 1
-            letter = BACKWARD_WEIGHT
-        elif kind in pending:
-            pending[kind] += 1
-            letter = BACKWARD_INPUT
-        stages.append(2 * devices - 1 - device if kind in of_b else device)
-        kinds.append(letter)
-    return Order.by_index(stages, "".join(kinds))
+        if kind == WEIGHT_B and not of_b:
+            kind = WEIGHT_A
+        of_b += (kind == INPUT_B) - (kind == WEIGHT_B)
+        labelled.append(kind)
+    return labelled

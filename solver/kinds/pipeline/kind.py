@@ -33,6 +33,7 @@ from ppsolve.solver.kinds.pipeline.actions import (
     schedule_actions,
 )
 from ppsolve.solver.kinds.pipeline.adapters import adapted
+from ppsolve.solver.kinds.pipeline.adaptive_v import ADAPTIVE_V
 from ppsolve.solver.kinds.pipeline.blocks import with_program_files
 from ppsolve.solver.kinds.pipeline.bubbles import WITH_FILLERS
 from ppsolve.solver.kinds.pipeline.collectives import (
@@ -214,7 +215,7 @@ class PipelineKind(Kind[PipelineInstance]):
         )
 
 
-_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS)
+_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS, ADAPTIVE_V)
 
 PIPELINE = PipelineKind(
     "pipeline",
