@@ -221,7 +221,7 @@ def chain_of(
 def _gather(
     problem: Problem, devices: Sequence[DeviceOps], columns: list[Column]
 ) -> Gathered:
-    """Return what each column of a chain takes, gives back and leaves to do on its device."""
+    """Return amounts, releases and work of each column of a chain on its device."""
     position = {column: j for j, column in enumerate(columns)}
     device_of, acquired, change, loose = np.zeros((4, len(columns)), dtype=np.int64)
     gives = np.zeros(len(columns), dtype=np.bool_)
@@ -277,7 +277,7 @@ def _rows_on_their_way(change: IntArray, room: int, members: int) -> int:
 def _waiting_tables(
     relaxations: Relaxations, devices: Sequence[DeviceOps], members: int
 ) -> list[tuple[IntArray, IntArray]] | None:
-    """Return what `_waiting` says of each device, None where it says nothing of one."""
+    """Return the tables of `_waiting` of each device, None where one has none."""
     tables = []
     for device in devices:
         pending, room = _pending(relaxations.implied, device), device.amounts.room
@@ -289,7 +289,7 @@ def _waiting_tables(
 
 
 def _pending(implied: ImpliedOrder, device: DeviceOps) -> list[tuple[int, int]]:
-    """Return what each loose op of a device gives back, and its time."""
+    """Return the amount that each loose op of a device gives back, and its time."""
     family = implied.problem.families[device.family]
     return [
         (

@@ -130,7 +130,7 @@ class FrontierDevices:
         return search.lower
 
     def _look_ahead(self, chain: DeviceChain) -> LookAhead:
-        """Return what each device alone still takes, nothing where one has too many states."""
+        """Return the times that each device alone still takes, none where one has too many states."""
         tables = []
         for device in range(len(chain.room)):
             part = alone(chain, device)

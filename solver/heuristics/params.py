@@ -109,7 +109,7 @@ COMPACTION = CompactionParams()
 class AdaptiveVParams:
     """The search over building blocks of V placements."""
 
-    effort: int = 3_000_000  # ops of all blocks that are tried, one at least
+    effort: int = 300_000  # ops of all blocks that are tried, one at least
 
 
 @dataclass(frozen=True)
