@@ -227,6 +227,13 @@ BOUNDS = (
         "more memory on {about}, or less that a micro-batch holds there",
         needs_memory=True,
     ),
+    # Found by `ppsolve.solver.heuristics.frontier_beam`.
+    BoundRule(
+        "frontier-beam",
+        "memory and work together: every order of the ops of all devices was tried or ruled out",
+        "more memory, or less that a micro-batch holds",
+        needs_memory=True,
+    ),
     # Found by `ppsolve.solver.exact.few_devices`, within a step of its own.
     BoundRule(
         "few-devices",

@@ -8,6 +8,7 @@ from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.frontier_beam import FRONTIER_BEAM, frontier_beam
 from ppsolve.solver.heuristics.heuristic import (
     Heuristic,
     HeuristicFunction,
@@ -101,6 +102,12 @@ def _ordered(request: Request) -> Proposal:
     return Proposal(order_search(schedule, effort))
 
 
+def _beamed(request: Request) -> Proposal:
+    effort = request.effort
+    schedule = frontier_beam(request.problem, effort) or effort.board.schedule
+    return Proposal((schedule or list_tail(request.problem)).normalised())
+
+
 GENERIC = (
     Heuristic("list-tail", "list scheduling, longest tail first", _list(list_tail)),
     Heuristic("list-work", "list scheduling, most work left first", _list(list_work)),
@@ -116,6 +123,12 @@ GENERIC = (
     ),
     Heuristic(
         SWEEP, "best of many list rules, justified and shaken", _swept, is_search=True
+    ),
+    Heuristic(
+        FRONTIER_BEAM,
+        "alike micro-batches in tight memory, grown op by op in a beam over frontiers",
+        _beamed,
+        is_search=True,
     ),
     Heuristic(
         ORDERS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -176,25 +177,16 @@ def order_state(
     Traders are the row and column of each op, the ops of all rows, and the number of columns, where
     rows may trade places.
     """
-    memory, ops = memory_of(problem), np.arange(problem.num_ops)
+    memory = local_memory(problem)
     before, after, lag = joined(problem, *edges)
     into, by_after = rows_by(after, problem.num_ops)
     out, by_before = rows_by(before, problem.num_ops)
-    room = np.zeros(problem.num_resources + 1, dtype=np.int64)
-    room[_homes(problem)] = memory.size
-    need, freed = np.zeros((2, problem.num_ops), dtype=np.int64)
-    np.add.at(
-        need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount
-    )
-    np.add.at(
-        freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount
-    )
     return OrderState(
         problem.duration,
-        _resources(problem),
-        need,
-        freed,
-        room[:-1],
+        resources_of_ops(problem),
+        memory.need,
+        memory.freed,
+        memory.room,
         into,
         before[by_after],
         lag[by_after],
@@ -206,14 +198,38 @@ def order_state(
     )
 
 
-def _resources(problem: Problem) -> IntArray:
+class LocalMemory(NamedTuple):
+    """Amounts of n ops in the one pool of their resource, in whole units."""
+
+    need: IntArray  # int64[n]: what an op acquires
+    freed: IntArray  # int64[n]: what it releases at its end
+    room: IntArray  # int64[R]: free amount of the pool of each resource
+
+
+def local_memory(problem: Problem) -> LocalMemory:
+    """Return the memory of a problem without an `obstacle`."""
+    memory, ops = memory_of(problem), np.arange(problem.num_ops)
+    room = np.zeros(problem.num_resources + 1, dtype=np.int64)
+    room[_homes(problem)] = memory.size
+    need, freed = np.zeros((2, problem.num_ops), dtype=np.int64)
+    np.add.at(
+        need, np.repeat(ops, np.diff(memory.acquire_pointer)), memory.acquire_amount
+    )
+    np.add.at(
+        freed, np.repeat(ops, np.diff(memory.release_pointer)), memory.release_amount
+    )
+    return LocalMemory(need, freed, room[:-1])
+
+
+def resources_of_ops(problem: Problem) -> IntArray:
+    """Return the resource of each op, `FREE` for one that takes no time or occupies none."""
     first = np.append(problem.resource_idx, FREE)[problem.resource_ptr[:-1]]
     seated = (np.diff(problem.resource_ptr) > 0) & (problem.duration > 0)
     return np.where(seated, first, FREE)
 
 
 def _homes(problem: Problem) -> list[int] | None:
-    resource = _resources(problem)
+    resource = resources_of_ops(problem)
     homes: list[int] = []
     for pool in problem.pools:
         resources = np.unique(

@@ -50,6 +50,18 @@ class OrderSearchBudget:
 
 
 @dataclass(frozen=True)
+class FrontierBeamParams:
+    """Schedules of alike micro-batches grown op by op, from frontier to frontier."""
+
+    first_width: int = 16  # labels of a level in the first round
+    widening: int = 4  # factor of the next one
+    most_width: int = 16_384  # labels of a level
+    labels: int = 4_000_000  # no round begins that is expected to make more in all
+    call: int = 65_536  # labels made between two looks at the clock
+    words: int = 2**25  # most numbers in the labels of two levels, 8 bytes each
+
+
+@dataclass(frozen=True)
 class TurnParams:
     """Turns of searches on one thread."""
 
@@ -118,5 +130,6 @@ class HeuristicParams:
 
     sweep: SweepParams = SweepParams()
     orders: OrderSearchBudget = OrderSearchBudget()
+    beam: FrontierBeamParams = FrontierBeamParams()
     turns: TurnParams = TurnParams()
     adaptive_v: AdaptiveVParams = AdaptiveVParams()

@@ -1,0 +1,371 @@
+"""Schedules of alike micro-batches in tight memory, grown op by op in a beam over frontiers.
+
+Alike rows run in index order, so what has run is said by how many of them have passed each column,
+and so is what each pool holds. A dynamic programme over these counts, with labels of the moments
+that matter to the rest, is exact; a beam keeps the labels of least bound of each level. The least
+bound of the labels that it left out bounds everything that it has not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.heuristics.heuristic import Effort
+from ppsolve.solver.heuristics.order_search import (
+    LocalMemory,
+    local_memory,
+    obstacle,
+    resources_of_ops,
+)
+from ppsolve.solver.heuristics.params import COMPACTION, FrontierBeamParams
+from ppsolve.solver.heuristics.spans import compact_spans
+from ppsolve.solver.kernels.compilation import expect, is_compiled
+from ppsolve.solver.kernels.frontier_beam import (
+    BEAM_LABEL_FIGURES,
+    BEAM_STATE_FIGURES,
+    BEAM_TALLY,
+    BeamLevels,
+    RowColumns,
+    grow_beam,
+)
+from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.structure.implied import Column, ImpliedOrder
+from ppsolve.solver.structure.timing import time_orders
+
+FRONTIER_BEAM = "frontier-beam"
+"""Name of the search in reports."""
+
+
+STEPS_OF_A_LABEL = 20
+"""What a label costs beside an op that a list rule places."""
+
+
+class RowChain(NamedTuple):
+    """Columns of a family that occupy a resource: a chain in order, and loose ones behind it."""
+
+    chain: list[Column]
+    loose: list[tuple[int, Column]]  # place in the chain of the op before each
+
+
+def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
+    """Return the best schedule that beams of growing width find, None if they find none.
+
+    For a makespan it is better than the board's schedule; for device spans the shortest makespan
+    is sought, and spans are compacted. Better schedules are proposed to the board, and the bounds
+    of what was left out. A `NotApplicableError` says what the problem lacks.
+    """
+    on_spans = problem.objective is Objective.DEVICE_SPAN
+    shortest = replace(problem, objective=Objective.MAKESPAN) if on_spans else problem
+    numbers, columns = row_columns(shortest)
+    board, params, clock = effort.board, effort.params.beam, effort.clock
+    best, width, labels = None, params.first_width, 0
+    while width <= params.most_width and not (clock.is_over or board.is_closed):
+        value = None if on_spans else board.value
+        beam = _Beam(
+            columns, width, _horizon(columns) if value is None else value, params
+        )
+        beam.run(clock)
+        if beam.sequence:
+            schedule = _timed(problem, numbers, columns, beam.sequence)
+            if on_spans:
+                schedule = compact_spans(schedule, clock.share(COMPACTION.share))
+            if best is None or schedule.value < best.value:
+                best = schedule
+            board.propose(schedule, FRONTIER_BEAM)
+        if not on_spans:
+            board.raise_bound(beam.bound, FRONTIER_BEAM)
+        labels += beam.labels
+        width *= params.widening
+        if beam.is_exact or labels + params.widening * beam.labels > params.labels:
+            break
+    return best
+
+
+def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
+    """Return the columns of a problem's rows, and their numbers in its family.
+
+    A `NotApplicableError` says what the problem lacks.
+    """
+    reason = obstacle(problem) or _lacking(problem)
+    if reason is not None:
+        raise NotApplicableError(reason)
+    implied, family = ImpliedOrder(problem), problem.families[0]
+    resource, duration = (
+        resources_of_ops(problem)[family[0]],
+        problem.duration[family[0]],
+    )
+    memory = _memory_of_row(problem, family[0])
+    if int(memory.need.max()) * int(duration.max()) >= 2**61:
+        raise NotApplicableError("needs amounts in fewer units")
+    rows = _row_chain(implied, np.flatnonzero(resource != FREE).tolist())
+    if rows is None or any(
+        resource[rows.chain[place].index] != resource[column.index]
+        or implied.way(rows.chain[place], column) != duration[rows.chain[place].index]
+        or memory.need[column.index]
+        for place, column in rows.loose
+    ):
+        raise NotApplicableError(
+            "needs micro-batches whose ops are a chain, but for weight gradients behind it"
+        )
+    delay = [implied.way(a, b) for a, b in pairwise(rows.chain)]
+    rows.loose.sort(
+        key=lambda entry: Fraction(
+            -int(memory.freed[entry[1].index]), int(duration[entry[1].index])
+        )
+    )
+    columns = [*rows.chain, *(column for _, column in rows.loose)]
+    numbers = np.array([column.index for column in columns], dtype=np.int64)
+    return numbers, _columns(
+        duration[numbers],
+        resource[numbers],
+        LocalMemory(memory.need[numbers], memory.freed[numbers], memory.room),
+        np.array([*delay, 0], dtype=np.int64),
+        [place for place, _ in rows.loose],
+        len(family),
+    )
+
+
+def _memory_of_row(problem: Problem, row: IntArray) -> LocalMemory:
+    """Return the amounts of the ops of a row, in the largest units."""
+    memory = local_memory(problem)
+    unit = int(np.gcd.reduce(np.concatenate([memory.need, memory.freed]))) or 1
+    return LocalMemory(
+        memory.need[row] // unit, memory.freed[row] // unit, memory.room // unit
+    )
+
+
+def _lacking(problem: Problem) -> str | None:
+    if len(problem.families) != 1 or problem.families[0].size < problem.num_ops:
+        return "needs alike micro-batches, and no other ops"
+    if len(problem.families[0]) < 2 or not problem.pools:
+        return "needs several micro-batches, and memory that is limited"
+    return None
+
+
+def _row_chain(implied: ImpliedOrder, indices: list[int]) -> RowChain | None:
+    columns = [Column(0, index) for index in indices]
+    behind = {
+        column: sum(implied.follows(column, other) for other in columns)
+        for column in columns
+    }
+    columns.sort(key=lambda column: -behind[column])
+    if _is_chain(implied, columns):
+        return RowChain(columns, [])
+    chain = [column for column in columns if behind[column]]
+    if not chain or not _is_chain(implied, chain):
+        return None
+    loose = []
+    for column in columns[len(chain) :]:
+        before = [j for j, op in enumerate(chain) if implied.follows(op, column)]
+        if not before:
+            return None
+        loose.append((before[-1], column))
+    return RowChain(chain, loose)
+
+
+def _is_chain(implied: ImpliedOrder, columns: list[Column]) -> bool:
+    return all(implied.follows(a, b) for a, b in pairwise(columns))
+
+
+def _columns(
+    duration: IntArray,
+    resource: IntArray,
+    memory: LocalMemory,
+    delay: IntArray,
+    places: list[int],
+    members: int,
+) -> RowColumns:
+    """Return the tables of columns for the kernel; loose ones follow the given places."""
+    need, freed, room = memory
+    length, resources = len(delay), len(room)
+    loose, work = np.zeros((2, length), dtype=np.int64)
+    np.add.at(loose, places, 1)
+    np.add.at(work, places, duration[length:])
+    to_end, to_release = np.zeros((2, length), dtype=np.int64)
+    ways = np.full((length + 1, resources), NEVER, dtype=np.int64)
+    tails = np.zeros(resources, dtype=np.int64)
+    kept = (need - freed)[:length]
+    np.add.at(kept, places, (need - freed)[length:])
+    following, opening = 0, NEVER
+    for j in range(length - 1, -1, -1):
+        here = resource[j]
+        following = max(delay[j] + following, duration[j] + work[j])
+        to_end[j] = following
+        if ways[j + 1, here] == NEVER:
+            tails[here] = following - duration[j]
+        ways[j] = np.where(ways[j + 1] < NEVER, ways[j + 1] + delay[j], NEVER)
+        ways[j, here] = 0
+        gives = freed[j] > 0 or any(
+            freed[length + k] > 0 for k, place in enumerate(places) if place == j
+        )
+        if opening < NEVER:
+            opening += delay[j]
+        if gives and here == resource[0]:
+            opening = duration[j]
+        to_release[j] = opening
+    return RowColumns(
+        duration=duration,
+        resource=resource,
+        before=np.array([*range(-1, length - 1), *places], dtype=np.int64),
+        acquire=need,
+        change=need - freed,
+        kept=kept,
+        loose=loose,
+        delay=delay,
+        to_end=to_end,
+        to_release=to_release,
+        ways=ways[:-1].ravel(),
+        tails=tails,
+        room=room,
+        members=members,
+        rows=_rows_on_their_way(resource[:length], need - freed, room, members),
+        ends_in_turn=int(not need[:length][np.argmax(kept < 0) :].any()),
+    )
+
+
+def _rows_on_their_way(
+    resource: IntArray, change: IntArray, room: IntArray, members: int
+) -> int:
+    """Return the most rows that can have begun their chain and not ended it."""
+    first = resource[0]
+    held = np.cumsum(np.where(resource == first, change[: len(resource)], 0))[:-1]
+    smallest = int(held.min(initial=0 if resource[-1] != first else NEVER))
+    if smallest <= 0:
+        return members
+    return max(1, min(members, int(room[first]) // smallest))
+
+
+def _horizon(columns: RowColumns) -> int:
+    """Return a makespan that no schedule without idle time on all resources reaches."""
+    work = columns.duration.sum() + columns.delay.sum()
+    return int(columns.members * work) + 1
+
+
+def _timed(
+    problem: Problem, numbers: IntArray, columns: RowColumns, sequence: list[int]
+) -> Schedule:
+    """Return the schedule of ops in the order of a sequence of columns."""
+    passed = [0] * len(columns.duration)
+    orders: list[list[int]] = [[] for _ in range(problem.num_resources)]
+    for j in sequence:
+        op = problem.families[0][passed[j], numbers[j]]
+        orders[columns.resource[j]].append(int(op))
+        passed[j] += 1
+    return time_orders(problem, [np.array(order, dtype=np.int64) for order in orders])
+
+
+class _Beam:
+    """Levels of states grown from none to all ops, with so many labels of each.
+
+    `sequence` has the columns of the ops of the best schedule below an upper bound in the order of
+    their starts, and is empty if none was found. `bound` is a lower bound on all schedules.
+    """
+
+    def __init__(
+        self, columns: RowColumns, width: int, upper: int, params: FrontierBeamParams
+    ) -> None:
+        self.sequence: list[int] = []
+        self.bound = 0
+        self._columns, self._width, self._upper = columns, width, upper
+        self._params = params
+        count, resources = len(columns.duration), len(columns.room)
+        self._state_size = count + 4 * resources + BEAM_STATE_FIGURES
+        self._label_size = resources + columns.rows + BEAM_LABEL_FIGURES
+        self._last = columns.members * count
+        self._room = (2 * width, 4 * width)
+        self._states = np.zeros(2 * self._room[0] * self._state_size, dtype=np.int64)
+        self._labels = np.zeros(2 * self._room[1] * self._label_size, dtype=np.int64)
+        self._entries = np.zeros(1 + width * self._last, dtype=np.int64)
+        work = self._states[count + resources : count + 4 * resources]
+        length = len(columns.delay)
+        np.add.at(work, columns.resource[:length], columns.duration[:length])
+        np.add.at(
+            work, resources + columns.resource[length:], columns.duration[length:]
+        )
+        work *= columns.members
+        self._labels[self._label_size - 1] = FREE
+        self._tally = np.zeros(BEAM_TALLY.size, dtype=np.int64)
+        self._tally[BEAM_TALLY.states] = self._tally[BEAM_TALLY.entries] = 1
+        self._tally[BEAM_TALLY.least_left] = NEVER
+
+    @property
+    def labels(self) -> int:
+        """Labels made."""
+        return int(self._tally[BEAM_TALLY.steps])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it has grown all levels, and left nothing out below the upper bound."""
+        return self.bound > 0 and self._tally[BEAM_TALLY.least_left] >= self._upper
+
+    def run(self, clock: Clock) -> None:
+        """Grow all levels, unless the clock is over first or there is no room for one."""
+        level = 0
+        expect(STEPS_OF_A_LABEL * self._width * self._last)
+        while level < self._last:
+            if clock.is_over:
+                return
+            before, labels = level, self.labels
+            level = self._grow(level)
+            expect(STEPS_OF_A_LABEL * (self.labels - labels))
+            if level == before and not self._widen():
+                return
+        self.bound = min(self._upper, int(self._tally[BEAM_TALLY.least_left]))
+        if self._tally[BEAM_TALLY.states]:
+            self._end()
+
+    def _grow(self, level: int) -> int:
+        tally, params = self._tally, self._params
+        few = params.call if is_compiled() else params.call // 64
+        levels = BeamLevels(
+            first=level,
+            last=self._last,
+            states=self._room[0],
+            labels=self._room[1],
+            width=self._width,
+            upper=self._upper,
+            steps=self.labels + few,
+        )
+        table = np.full(2 * self._room[0] + 1, FREE, dtype=np.int64)
+        firsts = np.zeros(len(self._columns.room), dtype=np.int64)
+        arrays = self._states, self._labels, table, firsts, self._entries, tally
+        return int(grow_beam(self._columns, levels, *arrays))
+
+    def _widen(self) -> bool:
+        """Make room for twice as many states and labels; return whether there may be."""
+        states, labels = 2 * self._room[0], 2 * self._room[1]
+        if 2 * labels * self._label_size > self._params.words:
+            return False
+        self._states = _longer(self._states, 2 * states * self._state_size)
+        self._labels = _longer(self._labels, 2 * labels * self._label_size)
+        self._room = (states, labels)
+        return True
+
+    def _end(self) -> None:
+        """Note the end and the sequence of the label of the last level that ends first."""
+        width, count = self._label_size, len(self._columns.duration)
+        state = self._last % 2 * self._state_size
+        label = int(self._states[state + self._state_size - BEAM_STATE_FIGURES])
+        entry = FREE
+        while label >= 0:
+            end, _, origin, label = self._labels[(label + 1) * width - 4 :][:4].tolist()
+            if entry == FREE or end < self.bound:
+                self.bound, entry = min(self.bound, end), origin
+        while entry > 0:
+            entry, column = divmod(int(self._entries[entry]), count)
+            self.sequence.append(column)
+        self.sequence.reverse()
+
+
+def _longer(numbers: IntArray, size: int) -> IntArray:
+    """Return numbers with zeros behind them."""
+    return np.concatenate([numbers, np.zeros(size - len(numbers), dtype=np.int64)])

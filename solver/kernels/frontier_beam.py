@@ -1,0 +1,542 @@
+"""Schedules of alike rows on all resources, grown op by op: a beam over frontiers.
+
+A state says how many rows have passed each column; what each pool holds follows from that. A label
+of a state says when each resource is free and when each row on its way can go on, and how it came
+about. Ops are appended in the order of their starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.records import NEVER
+
+BEAM_STATE_FIGURES = 3
+"""Figures of a state behind counts and resources: its newest label, the key of its hash, the place
+of the next state of that key."""
+
+BEAM_LABEL_FIGURES = 4
+"""Figures of a label behind its moments: bound, rank, how it came about, and the next label of its
+state."""
+
+
+class RowColumns(NamedTuple):
+    """The ops of m alike rows by column: a chain of L on R resources, then loose ones.
+
+    A loose op follows one op of the chain, on the same resource, and nothing follows it.
+    """
+
+    duration: Any  # int64[C]: in ticks, all above 0
+    resource: Any  # int64[C]
+    before: Any  # int64[C]: column before each in its row, -1 for the first
+    acquire: Any  # int64[C]: amount that an op takes when it starts
+    change: Any  # int64[C]: what it takes, less what it gives back at its end
+    kept: Any  # int64[L]: the change of each op and of its loose ones
+    loose: Any  # int64[L]: loose ops behind each op of the chain
+    delay: Any  # int64[L]: from the start of each op to that of the next one, 0 for the last
+    to_end: Any  # int64[L]: from the start of each op to the end of its row
+    to_release: (
+        Any  # int64[L]: to the end of an op that makes room for a first one, or NEVER
+    )
+    ways: Any  # int64[L * R]: to the next op on each resource, or NEVER
+    tails: Any  # int64[R]: from the end of the last op there to the end of its row
+    room: Any  # int64[R]: of the pool of each resource
+    members: int  # m
+    rows: int  # most rows that are on their way
+    ends_in_turn: int  # 1 where rows that cannot end in turn have no schedule, else 0
+
+
+class BeamLevels(NamedTuple):
+    """Levels that a beam goes through; level l has the states of l ops."""
+
+    first: int
+    last: int
+    states: int  # room for states of a level
+    labels: int  # room for labels of a level
+    width: int  # most labels of a level that stay, those of least rank
+    upper: int  # only labels of a lower bound are kept, in ticks
+    steps: int  # labels made in all after which no further level is begun
+
+
+class BeamTally(NamedTuple):
+    """Places of the counts that a beam keeps: of a level, then of all."""
+
+    states: int = 0  # of the level that is grown
+    next_states: int = 1
+    next_labels: int = 2  # rows that labels of the next level have taken
+    freed: int = 3  # first of these rows that is free again, or -1
+    steps: int = 4  # labels made
+    least_left: int = 5  # least bound of the labels that were left out
+    entries: int = 6  # labels that have stayed
+    size: int = 7
+
+
+BEAM_TALLY = BeamTally()
+_STUCK = -2
+"""Newest label of a state that has no schedule."""
+
+_STATES, _NEXT_STATES, _NEXT_LABELS, _FREED, _STEPS, _LEFT, _ENTRIES, _ = BEAM_TALLY
+
+
+@part
+def _newest(columns: RowColumns) -> int:
+    """Return where a state has the number of its newest label; key and next state follow."""
+    return len(columns.duration) + 4 * len(columns.room)
+
+
+@part
+def _label_size(columns: RowColumns) -> int:
+    return len(columns.room) + columns.rows + BEAM_LABEL_FIGURES
+
+
+@part
+def _may_start(columns: RowColumns, states: Any, state: int, j: int) -> bool:
+    """Whether a row waits for column j, and its op fits into the pool of its resource."""
+    behind = columns.members
+    if j > 0:
+        behind = states[state + columns.before[j]]
+    if states[state + j] >= behind:
+        return False
+    used = states[state + len(columns.duration) + columns.resource[j]]
+    return (
+        columns.acquire[j] == 0
+        or used + columns.acquire[j] <= columns.room[columns.resource[j]]
+    )
+
+
+@part
+def _set_state(
+    columns: RowColumns, states: Any, parent: int, j: int, child: int
+) -> None:
+    """Write the counts and figures of the state in which one more row has passed column j.
+
+    Figures of each resource are the amount in use, the work of the chain that is left, loose work
+    that is left, and loose ops that wait.
+    """
+    resources = len(columns.room)
+    for k in range(_newest(columns)):
+        states[child + k] = states[parent + k]
+    states[child + j] += 1
+    use = child + len(columns.duration) + columns.resource[j]
+    states[use] += columns.change[j]
+    if j < len(columns.delay):
+        states[use + resources] -= columns.duration[j]
+        states[use + 3 * resources] += columns.loose[j]
+    else:
+        states[use + 2 * resources] -= columns.duration[j]
+        states[use + 3 * resources] -= 1
+
+
+@part
+def _append(
+    columns: RowColumns,
+    states: Any,
+    labels: Any,
+    child: int,
+    source: int,
+    j: int,
+    to: int,
+) -> None:
+    """Write the moments of a label to which an op of column j is appended.
+
+    Nothing on another resource starts before it any more.
+    """
+    resources, length = len(columns.room), len(columns.delay)
+    here = columns.resource[j]
+    start = labels[source + here]
+    row = states[child + j] - 1
+    slot = resources + row % columns.rows
+    if j > 0 and j < length:
+        start = max(start, labels[source + slot])
+    for k in range(resources + columns.rows + 1):
+        labels[to + k] = labels[source + k]
+    work = child + len(columns.duration) + resources
+    for k in range(resources):
+        if states[work + k] + states[work + resources + k] > 0:
+            labels[to + k] = max(labels[to + k], start)
+    labels[to + here] = start + columns.duration[j]
+    if j < length:
+        labels[to + slot] = start + columns.delay[j] if j + 1 < length else 0
+
+
+@part
+def _least_work(
+    columns: RowColumns, states: Any, state: int, resource: int, shortage: int
+) -> int:
+    """Return the least work of loose ops that wait which makes up for a shortage, or NEVER.
+
+    Loose ops come in the order of what they give back in a tick, and may be done in part.
+    """
+    work = 0
+    for j in range(len(columns.delay), len(columns.duration)):
+        if columns.resource[j] == resource and columns.change[j] < 0:
+            waiting = states[state + columns.before[j]] - states[state + j]
+            if waiting * columns.change[j] + shortage <= 0:
+                return work - (shortage * columns.duration[j] // columns.change[j])
+            work += waiting * columns.duration[j]
+            shortage += waiting * columns.change[j]
+    return NEVER
+
+
+@part
+def _settle(
+    columns: RowColumns, states: Any, state: int, labels: Any, to: int, firsts: Any
+) -> int:
+    """Raise the moments of a label to when something can happen; return a bound on its schedules.
+
+    It is NEVER where no row can begin any more though some has to.
+    """
+    resources = len(columns.room)
+    use = state + len(columns.duration)
+    bound, opening = labels[to + resources + columns.rows], NEVER
+    for k in range(resources):
+        firsts[k] = NEVER
+    for j in range(len(columns.delay) - 1, 0, -1):
+        row, behind = states[state + j], states[state + j - 1]
+        if row >= behind:
+            continue
+        earliest = max(
+            labels[to + columns.resource[j]],
+            labels[to + resources + row % columns.rows],
+        )
+        for k in range(resources):
+            way = columns.ways[j * resources + k]
+            if way < NEVER:
+                firsts[k] = min(firsts[k], earliest + way)
+        if columns.to_release[j] < NEVER:
+            opening = min(opening, earliest + columns.to_release[j])
+        for waiting in range(row, behind):
+            slot = to + resources + waiting % columns.rows
+            earliest = max(earliest, labels[slot])
+            labels[slot] = earliest
+            bound = max(bound, earliest + columns.to_end[j])
+            earliest += columns.duration[j]
+    row, here = states[state], columns.resource[0]
+    if row < columns.members:
+        begin = labels[to + here]
+        shortage = states[use + here] + columns.acquire[0] - columns.room[here]
+        if shortage > 0:
+            wait = _least_work(columns, states, state, here, shortage)
+            begin = max(begin, min(opening, begin + wait))
+        if begin >= NEVER:
+            return NEVER
+        behind = (columns.members - 1 - row) * columns.duration[0]
+        bound = max(bound, begin + behind + columns.to_end[0])
+        for k in range(resources):
+            way = columns.ways[k]
+            if way < NEVER:
+                firsts[k] = min(firsts[k], begin + way)
+    for k in range(resources):
+        work, loose = states[use + resources + k], states[use + 2 * resources + k]
+        free = labels[to + k]
+        if work > 0:
+            if states[use + 3 * resources + k] == 0 and firsts[k] < NEVER:
+                free = max(free, firsts[k])
+                labels[to + k] = free
+            bound = max(bound, free + work + columns.tails[k])
+        bound = max(bound, free + work + loose)
+    return bound
+
+
+@part
+def _is_no_later(labels: Any, a: int, b: int, moments: int) -> bool:
+    for k in range(moments):  # noqa: SIM110
+        if labels[a + k] > labels[b + k]:
+            return False
+    return True
+
+
+@part
+def _keep(
+    states: Any, labels: Any, link: int, number: int, width: int, tally: Any
+) -> bool:
+    """Add a new label to those of its state unless one of them is no later; free those that are.
+
+    `link` is the place of the number of the state's newest label.
+    """
+    moments, to = width - BEAM_LABEL_FIGURES, number * width
+    label, previous = states[link], -1
+    while label >= 0:
+        rival = label * width
+        after = labels[rival + width - 1]
+        if _is_no_later(labels, rival, to, moments):
+            return False
+        if _is_no_later(labels, to, rival, moments):
+            if previous < 0:
+                states[link] = after
+            else:
+                labels[previous + width - 1] = after
+            labels[rival + width - 1] = tally[_FREED]
+            tally[_FREED] = label
+        else:
+            previous = rival
+        label = after
+    labels[to + width - 1] = states[link]
+    states[link] = number
+    return True
+
+
+@part
+def _is_same(states: Any, a: int, b: int, count: int) -> bool:
+    for k in range(count):  # noqa: SIM110
+        if states[a + k] != states[b + k]:
+            return False
+    return True
+
+
+@part
+def _numbered(
+    columns: RowColumns, states: Any, table: Any, fresh: int, tally: Any
+) -> int:
+    """Return the place of the state of the next level that is equal to a fresh one.
+
+    It is the fresh one itself where there is none.
+    """
+    key, count, newest = 0, len(columns.duration), _newest(columns)
+    for k in range(count):
+        key = (key * 1_000_003 + states[fresh + k]) % len(table)
+    rival = table[key]
+    while rival >= 0:
+        if _is_same(states, rival, fresh, count):
+            return rival
+        rival = states[rival + newest + 2]
+    states[fresh + newest] = -1
+    states[fresh + newest + 1] = key
+    states[fresh + newest + 2] = table[key]
+    table[key] = fresh
+    tally[_NEXT_STATES] += 1
+    return fresh
+
+
+@part
+def _rank(columns: RowColumns, states: Any, state: int, labels: Any, to: int) -> int:
+    """Return how late resources would be if they did all that is left without a break.
+
+    The mean counts three times as much as the latest.
+    """
+    resources = len(columns.room)
+    work = state + len(columns.duration) + resources
+    latest, total = 0, 0
+    for k in range(resources):
+        load = labels[to + k] + states[work + k] + states[work + resources + k]
+        total += load
+        if states[work + k] > 0:
+            load += columns.tails[k]
+        latest = max(latest, load)
+    return resources * latest + 3 * total
+
+
+@part
+def _can_end(columns: RowColumns, states: Any, state: int, used: Any) -> bool:
+    """Whether the rows on their way can end in turn, each alone; `used` is written.
+
+    Loose ops run as soon as they can.
+    """
+    count, length = len(columns.duration), len(columns.delay)
+    for k in range(len(columns.room)):
+        used[k] = states[state + count + k]
+    for j in range(length, count):
+        waiting = states[state + columns.before[j]] - states[state + j]
+        used[columns.resource[j]] += waiting * columns.change[j]
+    for row in range(states[state + length - 1], states[state]):
+        for j in range(length):
+            if states[state + j] <= row:
+                here = columns.resource[j]
+                if (
+                    columns.acquire[j] > 0
+                    and used[here] + columns.acquire[j] > columns.room[here]
+                ):
+                    return False
+                used[here] += columns.kept[j]
+    return True
+
+
+@part
+def _leave(labels: Any, label: int, width: int, tally: Any) -> None:
+    """Count a label and all older ones of its state as left out."""
+    while label >= 0:
+        tally[_LEFT] = min(tally[_LEFT], labels[label * width + width - 4])
+        label = labels[label * width + width - 1]
+
+
+@part
+def _grow(
+    columns: RowColumns,
+    levels: BeamLevels,
+    parent: int,
+    parity: int,
+    states: Any,
+    labels: Any,
+    table: Any,
+    firsts: Any,
+    tally: Any,
+) -> bool:
+    """Append each op to each label of a state; return whether there was room for all."""
+    count, newest, width = len(columns.duration), _newest(columns), _label_size(columns)
+    for j in range(count - 1, -1, -1):
+        if not _may_start(columns, states, parent, j):
+            continue
+        if tally[_NEXT_STATES] == levels.states:
+            return False
+        fresh = (2 * tally[_NEXT_STATES] + parity) * (newest + BEAM_STATE_FIGURES)
+        _set_state(columns, states, parent, j, fresh)
+        child = _numbered(columns, states, table, fresh, tally)
+        if child == fresh and not _can_end(columns, states, child, firsts):
+            states[child + newest] = _STUCK
+        source = states[parent + newest]
+        if states[child + newest] == _STUCK:
+            if not columns.ends_in_turn:
+                _leave(labels, source, width, tally)
+            continue
+        while source >= 0:
+            number = tally[_FREED]
+            is_freed = number >= 0
+            if not is_freed:
+                if tally[_NEXT_LABELS] == levels.labels:
+                    return False
+                number = 2 * tally[_NEXT_LABELS] + parity
+            to, after = number * width, labels[number * width + width - 1]
+            _append(columns, states, labels, child, source * width, j, to)
+            bound = _settle(columns, states, child, labels, to, firsts)
+            labels[to + width - 4] = bound
+            labels[to + width - 3] = _rank(columns, states, child, labels, to)
+            labels[to + width - 2] = labels[source * width + width - 2] * count + j
+            tally[_STEPS] += 1
+            if bound < levels.upper:
+                if is_freed:
+                    tally[_FREED] = after
+                else:
+                    tally[_NEXT_LABELS] += 1
+                if not _keep(states, labels, child + newest, number, width, tally):
+                    labels[to + width - 1] = tally[_FREED]
+                    tally[_FREED] = number
+            source = labels[source * width + width - 1]
+    return True
+
+
+@part
+def _count(
+    columns: RowColumns, states: Any, labels: Any, parity: int, number: int, limit: int
+) -> int:
+    """Return the number of labels, of so many states, whose rank is at most a limit."""
+    newest, width, count = _newest(columns), _label_size(columns), 0
+    for state in range(number):
+        label = states[(2 * state + parity) * (newest + BEAM_STATE_FIGURES) + newest]
+        while label >= 0:
+            if labels[label * width + width - 3] <= limit:
+                count += 1
+            label = labels[label * width + width - 1]
+    return count
+
+
+@part
+def _limit(
+    columns: RowColumns,
+    levels: BeamLevels,
+    states: Any,
+    labels: Any,
+    parity: int,
+    number: int,
+) -> int:
+    """Return the least rank up to which labels of so many states fill a level."""
+    low, high = 0, 5 * len(columns.room) * levels.upper
+    if _count(columns, states, labels, parity, number, high) <= levels.width:
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if _count(columns, states, labels, parity, number, middle) >= levels.width:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@part
+def _narrow(
+    columns: RowColumns,
+    levels: BeamLevels,
+    parity: int,
+    states: Any,
+    labels: Any,
+    entries: Any,
+    tally: Any,
+) -> None:
+    """Leave out the labels of largest rank for which a level has no room; enter the others."""
+    number, newest, width = tally[_NEXT_STATES], _newest(columns), _label_size(columns)
+    limit = _limit(columns, levels, states, labels, parity, number)
+    spare = levels.width - _count(columns, states, labels, parity, number, limit - 1)
+    for state in range(number):
+        link = (2 * state + parity) * (newest + BEAM_STATE_FIGURES) + newest
+        before, label = -1, states[link]
+        while label >= 0:
+            to = label * width
+            rank, after = labels[to + width - 3], labels[to + width - 1]
+            if rank < limit or (rank == limit and spare > 0):
+                if rank == limit:
+                    spare -= 1
+                before = to
+                entries[tally[_ENTRIES]] = labels[to + width - 2]
+                labels[to + width - 2] = tally[_ENTRIES]
+                tally[_ENTRIES] += 1
+            else:
+                tally[_LEFT] = min(tally[_LEFT], labels[to + width - 4])
+                if before < 0:
+                    states[link] = after
+                else:
+                    labels[before + width - 1] = after
+            label = after
+
+
+@Kernel
+def grow_beam(
+    columns: RowColumns,
+    levels: BeamLevels,
+    states: Any,
+    labels: Any,
+    table: Any,
+    firsts: Any,
+    entries: Any,
+    tally: Any,
+) -> int:
+    """Replace the states of the first level by those of a later one; return its number.
+
+    `states`, int64[2 * states * (C + 4 * R + 3)], has those of even and of odd levels in turn;
+    `labels`, int64[2 * labels * (R + rows + 3)], likewise. `table`, int64[...], is full of -1,
+    `firsts`, int64[R], is written. An entry says of a label that stayed which one it comes from,
+    times C, plus the column of its last op. It ends at the last level, once enough labels are
+    made, or before one that has no room.
+    """
+    newest = _newest(columns)
+    size = newest + BEAM_STATE_FIGURES
+    for level in range(levels.first, levels.last):
+        if tally[_STEPS] >= levels.steps:
+            return level
+        here, parity = level % 2, (level + 1) % 2
+        tally[_NEXT_STATES] = tally[_NEXT_LABELS] = 0
+        tally[_FREED] = -1
+        has_room = True
+        for number in range(tally[_STATES]):
+            parent = (2 * number + here) * size
+            if states[parent + newest] < 0:
+                continue
+            has_room = _grow(
+                columns,
+                levels,
+                parent,
+                parity,
+                states,
+                labels,
+                table,
+                firsts,
+                tally,
+            )
+            if not has_room:
+                break
+        for number in range(tally[_NEXT_STATES]):
+            table[states[(2 * number + parity) * size + newest + 1]] = -1
+        if not has_room:
+            return level
+        _narrow(columns, levels, parity, states, labels, entries, tally)
+        tally[_STATES] = tally[_NEXT_STATES]
+    return levels.last
