@@ -33,6 +33,7 @@ from ppsolve.solver.kernels.frontier_beam import (
     BEAM_LABEL_FIGURES,
     BEAM_STATE_FIGURES,
     BEAM_TALLY,
+    LABEL_STEPS,
     BeamLevels,
     RowColumns,
     grow_beam,
@@ -66,8 +67,11 @@ def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
     on_spans = problem.objective is Objective.DEVICE_SPAN
     shortest = replace(problem, objective=Objective.MAKESPAN) if on_spans else problem
     numbers, columns = row_columns(shortest)
+    if _all_fit(columns):
+        raise NotApplicableError("needs memory that not all micro-batches fit into")
     board, params, clock = effort.board, effort.params.beam, effort.clock
     best, width, labels = None, params.first_width, 0
+    most_labels = min(params.labels, params.labels_per_op * problem.num_ops)
     while width <= params.most_width and not (clock.is_over or board.is_closed):
         value = None if on_spans else board.value
         beam = _Beam(
@@ -84,10 +88,18 @@ def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
         if not on_spans:
             board.raise_bound(beam.bound, FRONTIER_BEAM)
         labels += beam.labels
-        width *= params.widening
-        if beam.is_exact or labels + params.widening * beam.labels > params.labels:
+        growth = min(params.widening, (most_labels - labels) // max(1, beam.labels))
+        if beam.is_exact or growth < 2:
             break
+        width *= growth
     return best
+
+
+def _all_fit(columns: RowColumns) -> bool:
+    """Whether pools have room for all that all rows take."""
+    taken = np.zeros_like(columns.room)
+    np.add.at(taken, columns.resource, columns.members * columns.acquire)
+    return bool((taken <= columns.room).all())
 
 
 def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
@@ -103,14 +115,13 @@ def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
         resources_of_ops(problem)[family[0]],
         problem.duration[family[0]],
     )
-    memory = _memory_of_row(problem, family[0])
-    if int(memory.need.max()) * int(duration.max()) >= 2**61:
-        raise NotApplicableError("needs amounts in fewer units")
+    memory = local_memory(problem)
+    need, freed = memory.need[family[0]], memory.freed[family[0]]
     rows = _row_chain(implied, np.flatnonzero(resource != FREE).tolist())
     if rows is None or any(
         resource[rows.chain[place].index] != resource[column.index]
         or implied.way(rows.chain[place], column) != duration[rows.chain[place].index]
-        or memory.need[column.index]
+        or need[column.index]
         for place, column in rows.loose
     ):
         raise NotApplicableError(
@@ -119,7 +130,7 @@ def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
     delay = [implied.way(a, b) for a, b in pairwise(rows.chain)]
     rows.loose.sort(
         key=lambda entry: Fraction(
-            -int(memory.freed[entry[1].index]), int(duration[entry[1].index])
+            -int(freed[entry[1].index]), int(duration[entry[1].index])
         )
     )
     columns = [*rows.chain, *(column for _, column in rows.loose)]
@@ -127,19 +138,10 @@ def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
     return numbers, _columns(
         duration[numbers],
         resource[numbers],
-        LocalMemory(memory.need[numbers], memory.freed[numbers], memory.room),
+        LocalMemory(need[numbers], freed[numbers], memory.room),
         np.array([*delay, 0], dtype=np.int64),
         [place for place, _ in rows.loose],
         len(family),
-    )
-
-
-def _memory_of_row(problem: Problem, row: IntArray) -> LocalMemory:
-    """Return the amounts of the ops of a row, in the largest units."""
-    memory = local_memory(problem)
-    unit = int(np.gcd.reduce(np.concatenate([memory.need, memory.freed]))) or 1
-    return LocalMemory(
-        memory.need[row] // unit, memory.freed[row] // unit, memory.room // unit
     )
 
 
@@ -299,8 +301,8 @@ class _Beam:
 
     @property
     def labels(self) -> int:
-        """Labels made."""
-        return int(self._tally[BEAM_TALLY.steps])
+        """Labels made, or what takes as long."""
+        return int(self._tally[BEAM_TALLY.steps]) // LABEL_STEPS
 
     @property
     def is_exact(self) -> bool:
@@ -333,7 +335,7 @@ class _Beam:
             labels=self._room[1],
             width=self._width,
             upper=self._upper,
-            steps=self.labels + few,
+            steps=int(tally[BEAM_TALLY.steps]) + LABEL_STEPS * few,
         )
         table = np.full(2 * self._room[0] + 1, FREE, dtype=np.int64)
         firsts = np.zeros(len(self._columns.room), dtype=np.int64)

@@ -125,15 +125,15 @@ GENERIC = (
         SWEEP, "best of many list rules, justified and shaken", _swept, is_search=True
     ),
     Heuristic(
-        FRONTIER_BEAM,
-        "alike micro-batches in tight memory, grown op by op in a beam over frontiers",
-        _beamed,
-        is_search=True,
-    ),
-    Heuristic(
         ORDERS,
         "orders of ops and of micro-batches changed on the longest path, by annealing",
         _ordered,
+        is_search=True,
+    ),
+    Heuristic(
+        FRONTIER_BEAM,
+        "alike micro-batches in tight memory, grown op by op in a beam over frontiers",
+        _beamed,
         is_search=True,
     ),
 )

@@ -53,10 +53,11 @@ class OrderSearchBudget:
 class FrontierBeamParams:
     """Schedules of alike micro-batches grown op by op, from frontier to frontier."""
 
-    first_width: int = 16  # labels of a level in the first round
-    widening: int = 4  # factor of the next one
-    most_width: int = 16_384  # labels of a level
-    labels: int = 4_000_000  # no round begins that is expected to make more in all
+    first_width: int = 16  # labels that stay of a level in the first round
+    widening: int = 4  # factor of the next one, at most
+    most_width: int = 16_384  # labels that stay of a level, at most
+    labels: int = 2_000_000  # no round begins that is expected to make more in all
+    labels_per_op: int = 3_000  # the same for each op
     call: int = 65_536  # labels made between two looks at the clock
     words: int = 2**25  # most numbers in the labels of two levels, 8 bytes each
 

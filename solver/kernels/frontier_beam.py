@@ -21,6 +21,10 @@ BEAM_LABEL_FIGURES = 4
 state."""
 
 
+LABEL_STEPS = 32
+"""Comparisons of two labels that take as long as making one."""
+
+
 class RowColumns(NamedTuple):
     """The ops of m alike rows by column: a chain of L on R resources, then loose ones.
 
@@ -56,7 +60,7 @@ class BeamLevels(NamedTuple):
     labels: int  # room for labels of a level
     width: int  # most labels of a level that stay, those of least rank
     upper: int  # only labels of a lower bound are kept, in ticks
-    steps: int  # labels made in all after which no further level is begun
+    steps: int  # in all after which no further level is begun
 
 
 class BeamTally(NamedTuple):
@@ -66,13 +70,15 @@ class BeamTally(NamedTuple):
     next_states: int = 1
     next_labels: int = 2  # rows that labels of the next level have taken
     freed: int = 3  # first of these rows that is free again, or -1
-    steps: int = 4  # labels made
+    steps: int = 4  # labels made, times `LABEL_STEPS`, and pairs of labels compared
     least_left: int = 5  # least bound of the labels that were left out
     entries: int = 6  # labels that have stayed
     size: int = 7
 
 
 BEAM_TALLY = BeamTally()
+_LARGE = 2**61
+
 _STUCK = -2
 """Newest label of a state that has no schedule."""
 
@@ -173,7 +179,10 @@ def _least_work(
         if columns.resource[j] == resource and columns.change[j] < 0:
             waiting = states[state + columns.before[j]] - states[state + j]
             if waiting * columns.change[j] + shortage <= 0:
-                return work - (shortage * columns.duration[j] // columns.change[j])
+                # Both amounts in coarser units, so that products stay within 64 bits.
+                unit = shortage // (_LARGE // columns.duration[j]) + 1
+                given = -columns.change[j] // unit + (unit > 1)
+                return work + shortage // unit * columns.duration[j] // given
             work += waiting * columns.duration[j]
             shortage += waiting * columns.change[j]
     return NEVER
@@ -259,6 +268,7 @@ def _keep(
     label, previous = states[link], -1
     while label >= 0:
         rival = label * width
+        tally[_STEPS] += 1
         after = labels[rival + width - 1]
         if _is_no_later(labels, rival, to, moments):
             return False
@@ -311,7 +321,7 @@ def _numbered(
 
 @part
 def _rank(columns: RowColumns, states: Any, state: int, labels: Any, to: int) -> int:
-    """Return how late resources would be if they did all that is left without a break.
+    """Return a sum of the moments at which resources would be done if they had no more breaks.
 
     The mean counts three times as much as the latest.
     """
@@ -402,7 +412,7 @@ def _grow(
             labels[to + width - 4] = bound
             labels[to + width - 3] = _rank(columns, states, child, labels, to)
             labels[to + width - 2] = labels[source * width + width - 2] * count + j
-            tally[_STEPS] += 1
+            tally[_STEPS] += LABEL_STEPS
             if bound < levels.upper:
                 if is_freed:
                     tally[_FREED] = after
@@ -504,8 +514,8 @@ def grow_beam(
     `states`, int64[2 * states * (C + 4 * R + 3)], has those of even and of odd levels in turn;
     `labels`, int64[2 * labels * (R + rows + 3)], likewise. `table`, int64[...], is full of -1,
     `firsts`, int64[R], is written. An entry says of a label that stayed which one it comes from,
-    times C, plus the column of its last op. It ends at the last level, once enough labels are
-    made, or before one that has no room.
+    times C, plus the column of its last op. It ends at the last level, after enough steps, or
+    before one that has no room.
     """
     newest = _newest(columns)
     size = newest + BEAM_STATE_FIGURES
