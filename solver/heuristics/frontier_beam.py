@@ -72,12 +72,14 @@ def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
     board, params, clock = effort.board, effort.params.beam, effort.clock
     best, width, labels = None, params.first_width, 0
     most_labels = min(params.labels, params.labels_per_op * problem.num_ops)
+    if clock.is_limited:
+        most_labels *= params.clock_factor
     while width <= params.most_width and not (clock.is_over or board.is_closed):
         value = None if on_spans else board.value
         beam = _Beam(
             columns, width, _horizon(columns) if value is None else value, params
         )
-        beam.run(clock)
+        beam.run(clock, 2 * (most_labels - labels))
         if beam.sequence:
             schedule = _timed(problem, numbers, columns, beam.sequence)
             if on_spans:
@@ -309,15 +311,15 @@ class _Beam:
         """Whether it has grown all levels, and left nothing out below the upper bound."""
         return self.bound > 0 and self._tally[BEAM_TALLY.least_left] >= self._upper
 
-    def run(self, clock: Clock) -> None:
-        """Grow all levels, unless the clock is over first or there is no room for one."""
+    def run(self, clock: Clock, most_labels: int) -> None:
+        """Grow all levels, unless time, labels or room run out before."""
         level = 0
         expect(STEPS_OF_A_LABEL * self._width * self._last)
         while level < self._last:
-            if clock.is_over:
+            if clock.is_over or self.labels >= most_labels:
                 return
             before, labels = level, self.labels
-            level = self._grow(level)
+            level = self._grow(level, most_labels)
             expect(STEPS_OF_A_LABEL * (self.labels - labels))
             if level == before and not self._widen():
                 return
@@ -325,7 +327,7 @@ class _Beam:
         if self._tally[BEAM_TALLY.states]:
             self._end()
 
-    def _grow(self, level: int) -> int:
+    def _grow(self, level: int, most_labels: int) -> int:
         tally, params = self._tally, self._params
         few = params.call if is_compiled() else params.call // 64
         levels = BeamLevels(
@@ -335,7 +337,7 @@ class _Beam:
             labels=self._room[1],
             width=self._width,
             upper=self._upper,
-            steps=int(tally[BEAM_TALLY.steps]) + LABEL_STEPS * few,
+            steps=LABEL_STEPS * min(self.labels + few, most_labels),
         )
         table = np.full(2 * self._room[0] + 1, FREE, dtype=np.int64)
         firsts = np.zeros(len(self._columns.room), dtype=np.int64)

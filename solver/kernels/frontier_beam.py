@@ -21,7 +21,7 @@ BEAM_LABEL_FIGURES = 4
 state."""
 
 
-LABEL_STEPS = 32
+LABEL_STEPS = 8
 """Comparisons of two labels that take as long as making one."""
 
 

@@ -108,6 +108,7 @@ class TestMeasuring:
             "permutations",
             "list-sweep",
             "order-search",
+            "frontier-beam",
         }
         assert all(all_heuristics()[name].is_search for name in left_out)
 
