@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ppsolve.solver.bounds.frontier_chains import chain_of, device_ops
-from ppsolve.solver.bounds.frontier_search import Beam, FrontierSearch
+from ppsolve.solver.bounds.frontier_search import BeamLimits, FrontierSearch
 from ppsolve.solver.bounds.one_machine import Reason, largest
 from ppsolve.solver.bounds.params import ENDLESS, BoundsEffort
 from ppsolve.solver.bounds.relaxations import Relaxations
@@ -74,13 +74,13 @@ def least_end(
     """
     steps, params = 0, effort.params
     for width in params.frontier_widths:
-        beam = Beam(width, in_turn=True, most_steps=params.frontier_steps)
+        beam = BeamLimits(width, in_turn=True, most_steps=params.frontier_steps)
         narrow = FrontierSearch(chain, floor + 1, beam, effort)
         narrow.run()
         steps += narrow.steps
         if narrow.end <= floor:
             return FrontierAnswer(0, is_optimum=False, steps=steps)
-    beam = Beam(merged=params.frontier_merged, most_steps=params.frontier_steps)
+    beam = BeamLimits(merged=params.frontier_merged, most_steps=params.frontier_steps)
     search = FrontierSearch(chain, NEVER, beam, effort)
     search.run()
     return FrontierAnswer(search.lower, search.is_exact, steps + search.steps)

@@ -16,7 +16,7 @@ from ppsolve.solver.bounds.frontier_chains import (
 )
 from ppsolve.solver.bounds.frontier_search import (
     NOTHING_AHEAD,
-    Beam,
+    BeamLimits,
     DeviceAhead,
     FrontierSearch,
     device_ahead,
@@ -116,7 +116,7 @@ class FrontierDevices:
             return 0
         value = self._board.value
         assert value is not None
-        beam = Beam(width=width, most_steps=self.steps_left)
+        beam = BeamLimits(width=width, most_steps=self.steps_left)
         params, clock = self._relaxations.params, self._relaxations.clock
         effort = BoundsEffort(clock, params)
         search = FrontierSearch(chain, value, beam, effort, self._look_ahead(chain))
@@ -130,7 +130,7 @@ class FrontierDevices:
         return search.lower
 
     def _look_ahead(self, chain: DeviceChain) -> LookAhead:
-        """Return the times that each device alone still takes, none where one has too many states."""
+        """Return the times of each device alone, none where one has too many states."""
         tables = []
         for device in range(len(chain.room)):
             part = alone(chain, device)

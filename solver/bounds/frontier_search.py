@@ -26,7 +26,7 @@ NO_NUMBERS = np.zeros(0, dtype=np.int64)
 NOTHING_AHEAD = LookAhead(*(NO_NUMBERS,) * 10)
 
 
-class Beam(NamedTuple):
+class BeamLimits(NamedTuple):
     """Which labels a search leaves out."""
 
     width: int = NEVER  # most labels of a level, those of least bound
@@ -42,7 +42,7 @@ class FrontierSearch:
         self,
         chain: DeviceChain,
         upper: int,
-        beam: Beam,
+        beam: BeamLimits,
         effort: BoundsEffort = ENDLESS,
         ahead: LookAhead = NOTHING_AHEAD,
     ) -> None:
@@ -188,7 +188,7 @@ def device_ahead(chain: DeviceChain, most: int, room: int) -> DeviceAhead | None
 
 
 def look_ahead(chain: DeviceChain, tables: Sequence[DeviceAhead]) -> LookAhead:
-    """Return what each device of a chain alone still takes, for the kernel."""
+    """Return the times of each device of a chain alone, for the kernel."""
     column = np.zeros_like(chain.device)
     for device, table in enumerate(tables):
         column[chain.device == device] = np.arange(len(table.chain.device))

@@ -18,6 +18,13 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
+from ppsolve.solver.bounds.frontier_chains import alone, chain_of, device_ops
+from ppsolve.solver.bounds.frontier_search import (
+    NOTHING_AHEAD,
+    device_ahead,
+    look_ahead,
+)
+from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.heuristics.heuristic import Effort
 from ppsolve.solver.heuristics.order_search import (
@@ -29,6 +36,7 @@ from ppsolve.solver.heuristics.order_search import (
 from ppsolve.solver.heuristics.params import COMPACTION, FrontierBeamParams
 from ppsolve.solver.heuristics.spans import compact_spans
 from ppsolve.solver.kernels.compilation import expect, is_compiled
+from ppsolve.solver.kernels.frontier import LookAhead
 from ppsolve.solver.kernels.frontier_beam import (
     BEAM_LABEL_FIGURES,
     BEAM_STATE_FIGURES,
@@ -39,6 +47,7 @@ from ppsolve.solver.kernels.frontier_beam import (
     grow_beam,
 )
 from ppsolve.solver.kernels.records import NEVER
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import Column, ImpliedOrder
 from ppsolve.solver.structure.timing import time_orders
 
@@ -57,6 +66,14 @@ class RowChain(NamedTuple):
     loose: list[tuple[int, Column]]  # place in the chain of the op before each
 
 
+class AlikeRows(NamedTuple):
+    """Rows of a problem as a beam takes them."""
+
+    numbers: IntArray  # of the columns in their family
+    columns: RowColumns
+    ahead: LookAhead
+
+
 def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
     """Return the best schedule that beams of growing width find, None if they find none.
 
@@ -66,22 +83,19 @@ def frontier_beam(problem: Problem, effort: Effort) -> Schedule | None:
     """
     on_spans = problem.objective is Objective.DEVICE_SPAN
     shortest = replace(problem, objective=Objective.MAKESPAN) if on_spans else problem
-    numbers, columns = row_columns(shortest)
-    if _all_fit(columns):
-        raise NotApplicableError("needs memory that not all micro-batches fit into")
     board, params, clock = effort.board, effort.params.beam, effort.clock
+    rows = alike_rows(shortest, params)
     best, width, labels = None, params.first_width, 0
     most_labels = min(params.labels, params.labels_per_op * problem.num_ops)
     if clock.is_limited:
         most_labels *= params.clock_factor
     while width <= params.most_width and not (clock.is_over or board.is_closed):
         value = None if on_spans else board.value
-        beam = _Beam(
-            columns, width, _horizon(columns) if value is None else value, params
-        )
+        upper = _horizon(rows.columns) if value is None else value
+        beam = _Beam(rows, width, upper, params)
         beam.run(clock, 2 * (most_labels - labels))
         if beam.sequence:
-            schedule = _timed(problem, numbers, columns, beam.sequence)
+            schedule = _timed(problem, rows, beam.sequence)
             if on_spans:
                 schedule = compact_spans(schedule, clock.share(COMPACTION.share))
             if best is None or schedule.value < best.value:
@@ -104,8 +118,20 @@ def _all_fit(columns: RowColumns) -> bool:
     return bool((taken <= columns.room).all())
 
 
-def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
-    """Return the columns of a problem's rows, and their numbers in its family.
+def narrow_beam(problem: Problem, width: int, upper: int) -> Schedule | None:
+    """Return the schedule of one beam that ends before a moment, None if it finds none.
+
+    A `NotApplicableError` says what the problem lacks.
+    """
+    params = FrontierBeamParams()
+    rows = alike_rows(problem, params)
+    beam = _Beam(rows, width, upper, params)
+    beam.run(Clock(), params.labels)
+    return _timed(problem, rows, beam.sequence) if beam.sequence else None
+
+
+def alike_rows(problem: Problem, params: FrontierBeamParams) -> AlikeRows:
+    """Return the rows of a problem whose memory not all of them fit into.
 
     A `NotApplicableError` says what the problem lacks.
     """
@@ -137,7 +163,7 @@ def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
     )
     columns = [*rows.chain, *(column for _, column in rows.loose)]
     numbers = np.array([column.index for column in columns], dtype=np.int64)
-    return numbers, _columns(
+    tables = _columns(
         duration[numbers],
         resource[numbers],
         LocalMemory(need[numbers], freed[numbers], memory.room),
@@ -145,6 +171,10 @@ def row_columns(problem: Problem) -> tuple[IntArray, RowColumns]:
         [place for place, _ in rows.loose],
         len(family),
     )
+    if _all_fit(tables):
+        raise NotApplicableError("needs memory that not all micro-batches fit into")
+    ahead, seat = _look_ahead(Relaxations(implied), tables, params)
+    return AlikeRows(numbers, tables._replace(seat=seat), ahead)
 
 
 def _lacking(problem: Problem) -> str | None:
@@ -192,7 +222,7 @@ def _columns(
     need, freed, room = memory
     length, resources = len(delay), len(room)
     loose, work = np.zeros((2, length), dtype=np.int64)
-    np.add.at(loose, places, 1)
+    np.add.at(loose, places, duration[length:])
     np.add.at(work, places, duration[length:])
     to_end, to_release = np.zeros((2, length), dtype=np.int64)
     ways = np.full((length + 1, resources), NEVER, dtype=np.int64)
@@ -230,6 +260,7 @@ def _columns(
         ways=ways[:-1].ravel(),
         tails=tails,
         room=room,
+        seat=np.full(resources, FREE, dtype=np.int64),
         members=members,
         rows=_rows_on_their_way(resource[:length], need - freed, room, members),
         ends_in_turn=int(not need[:length][np.argmax(kept < 0) :].any()),
@@ -248,21 +279,45 @@ def _rows_on_their_way(
     return max(1, min(members, int(room[first]) // smallest))
 
 
+def _look_ahead(
+    relaxations: Relaxations, columns: RowColumns, params: FrontierBeamParams
+) -> tuple[LookAhead, IntArray]:
+    """Return the times that each device alone still takes, and the device of each resource.
+
+    None has a device where one of them has too many states, or its ops are no part of the chain.
+    """
+    seat = columns.seat.copy()
+    try:
+        devices = list(device_ops(relaxations))
+    except MemoryInfeasible:  # no order of the ops keeps memory: no label will last
+        return NOTHING_AHEAD, seat
+    chain = chain_of(relaxations, devices) if devices else None
+    if chain is None or len(chain.device) != len(columns.delay):
+        return NOTHING_AHEAD, seat
+    tables = []
+    for device in range(len(devices)):
+        part = alone(chain, device)
+        table = device_ahead(part, params.ahead_rows, params.ahead_states)
+        if table is None:
+            return NOTHING_AHEAD, seat
+        tables.append(table)
+    seat[columns.resource[: len(chain.device)]] = chain.device
+    return look_ahead(chain, tables), seat
+
+
 def _horizon(columns: RowColumns) -> int:
     """Return a makespan that no schedule without idle time on all resources reaches."""
     work = columns.duration.sum() + columns.delay.sum()
     return int(columns.members * work) + 1
 
 
-def _timed(
-    problem: Problem, numbers: IntArray, columns: RowColumns, sequence: list[int]
-) -> Schedule:
+def _timed(problem: Problem, rows: AlikeRows, sequence: list[int]) -> Schedule:
     """Return the schedule of ops in the order of a sequence of columns."""
-    passed = [0] * len(columns.duration)
+    passed = [0] * len(rows.numbers)
     orders: list[list[int]] = [[] for _ in range(problem.num_resources)]
     for j in sequence:
-        op = problem.families[0][passed[j], numbers[j]]
-        orders[columns.resource[j]].append(int(op))
+        op = problem.families[0][passed[j], rows.numbers[j]]
+        orders[rows.columns.resource[j]].append(int(op))
         passed[j] += 1
     return time_orders(problem, [np.array(order, dtype=np.int64) for order in orders])
 
@@ -275,14 +330,16 @@ class _Beam:
     """
 
     def __init__(
-        self, columns: RowColumns, width: int, upper: int, params: FrontierBeamParams
+        self, rows: AlikeRows, width: int, upper: int, params: FrontierBeamParams
     ) -> None:
+        columns = rows.columns
+        self._rows = rows
         self.sequence: list[int] = []
         self.bound = 0
         self._columns, self._width, self._upper = columns, width, upper
         self._params = params
         count, resources = len(columns.duration), len(columns.room)
-        self._state_size = count + 4 * resources + BEAM_STATE_FIGURES
+        self._state_size = count + 5 * resources + BEAM_STATE_FIGURES
         self._label_size = resources + columns.rows + BEAM_LABEL_FIGURES
         self._last = columns.members * count
         self._room = (2 * width, 4 * width)
@@ -342,7 +399,7 @@ class _Beam:
         table = np.full(2 * self._room[0] + 1, FREE, dtype=np.int64)
         firsts = np.zeros(len(self._columns.room), dtype=np.int64)
         arrays = self._states, self._labels, table, firsts, self._entries, tally
-        return int(grow_beam(self._columns, levels, *arrays))
+        return int(grow_beam(*self._rows[1:], levels, *arrays))
 
     def _widen(self) -> bool:
         """Make room for twice as many states and labels; return whether there may be."""

@@ -56,9 +56,11 @@ class FrontierBeamParams:
     first_width: int = 16  # labels that stay of a level in the first round
     widening: int = 4  # factor of the next one, at most
     most_width: int = 16_384  # labels that stay of a level, at most
-    labels: int = 3_000_000  # no round begins that is expected to make more in all
-    labels_per_op: int = 5_000  # the same for each op
+    labels: int = 2_000_000  # no round begins that is expected to make more in all
+    labels_per_op: int = 2_500  # the same for each op
     clock_factor: int = 4  # times as many where a clock ends the search too
+    ahead_rows: int = 4  # rows that say what a device alone still takes from a state
+    ahead_states: int = 20_000  # of a device alone up to which that is looked up
     call: int = 65_536  # labels made between two looks at the clock
     words: int = 2**25  # most numbers in the labels of two levels, 8 bytes each
 

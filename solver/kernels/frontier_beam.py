@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.frontier import LookAhead
 from ppsolve.solver.kernels.records import NEVER
 
 BEAM_STATE_FIGURES = 3
@@ -37,7 +38,7 @@ class RowColumns(NamedTuple):
     acquire: Any  # int64[C]: amount that an op takes when it starts
     change: Any  # int64[C]: what it takes, less what it gives back at its end
     kept: Any  # int64[L]: the change of each op and of its loose ones
-    loose: Any  # int64[L]: loose ops behind each op of the chain
+    loose: Any  # int64[L]: loose work behind each op of the chain
     delay: Any  # int64[L]: from the start of each op to that of the next one, 0 for the last
     to_end: Any  # int64[L]: from the start of each op to the end of its row
     to_release: (
@@ -46,6 +47,7 @@ class RowColumns(NamedTuple):
     ways: Any  # int64[L * R]: to the next op on each resource, or NEVER
     tails: Any  # int64[R]: from the end of the last op there to the end of its row
     room: Any  # int64[R]: of the pool of each resource
+    seat: Any  # int64[R]: device of the `LookAhead`, or -1
     members: int  # m
     rows: int  # most rows that are on their way
     ends_in_turn: int  # 1 where rows that cannot end in turn have no schedule, else 0
@@ -88,7 +90,7 @@ _STATES, _NEXT_STATES, _NEXT_LABELS, _FREED, _STEPS, _LEFT, _ENTRIES, _ = BEAM_T
 @part
 def _newest(columns: RowColumns) -> int:
     """Return where a state has the number of its newest label; key and next state follow."""
-    return len(columns.duration) + 4 * len(columns.room)
+    return len(columns.duration) + 5 * len(columns.room)
 
 
 @part
@@ -113,12 +115,18 @@ def _may_start(columns: RowColumns, states: Any, state: int, j: int) -> bool:
 
 @part
 def _set_state(
-    columns: RowColumns, states: Any, parent: int, j: int, child: int
-) -> None:
+    columns: RowColumns,
+    ahead: LookAhead,
+    states: Any,
+    parent: int,
+    j: int,
+    child: int,
+) -> bool:
     """Write the counts and figures of the state in which one more row has passed column j.
 
     Figures of each resource are the amount in use, the work of the chain that is left, loose work
-    that is left, and loose ops that wait.
+    that is left, loose work that waits, and the state of `LookAhead`. It returns whether the
+    resource alone can end from there.
     """
     resources = len(columns.room)
     for k in range(_newest(columns)):
@@ -129,9 +137,16 @@ def _set_state(
     if j < len(columns.delay):
         states[use + resources] -= columns.duration[j]
         states[use + 3 * resources] += columns.loose[j]
+        seat = columns.seat[columns.resource[j]]
+        if seat >= 0:
+            number = states[use + 4 * resources]
+            at = ahead.successor_at[seat] + ahead.columns[seat] * number
+            states[use + 4 * resources] = ahead.successor[at + ahead.column[j]]
+            return states[use + 4 * resources] >= 0
     else:
         states[use + 2 * resources] -= columns.duration[j]
-        states[use + 3 * resources] -= 1
+        states[use + 3 * resources] -= columns.duration[j]
+    return True
 
 
 @part
@@ -320,10 +335,72 @@ def _numbered(
 
 
 @part
-def _rank(columns: RowColumns, states: Any, state: int, labels: Any, to: int) -> int:
+def _value_ahead(
+    columns: RowColumns,
+    ahead: LookAhead,
+    states: Any,
+    state: int,
+    labels: Any,
+    to: int,
+    resource: int,
+    at: int,
+) -> int:
+    """Return the largest sum of a moment of a resource and an entry of a row of its state."""
+    resources, seat = len(columns.room), columns.seat[resource]
+    slots = ahead.slots[seat]
+    waiting = states[state + len(columns.duration) + 3 * resources + resource]
+    value = max(
+        labels[to + resource] + ahead.entries[at],
+        labels[to + resource] + waiting + ahead.entries[at + 1],
+    )
+    for j in range(len(columns.delay) - 1, ahead.opening[seat], -1):
+        way = columns.ways[j * resources + resource]
+        if way < NEVER:
+            for row in range(states[state + j], states[state + j - 1]):
+                arrival = labels[to + resources + row % columns.rows] + way
+                value = max(value, arrival + ahead.entries[at + 2 + row % slots])
+    return value
+
+
+@part
+def _end_ahead(
+    columns: RowColumns,
+    ahead: LookAhead,
+    states: Any,
+    state: int,
+    labels: Any,
+    to: int,
+    resource: int,
+) -> int:
+    """Return the least end of what a resource alone still takes, 0 where that is not known."""
+    use = state + len(columns.duration) + resource
+    seat = columns.seat[resource]
+    if seat < 0 or states[use + len(columns.room)] == 0:
+        return 0
+    number = states[use + 4 * len(columns.room)]
+    pointer, least = ahead.pointer_at[seat] + number, NEVER
+    for row in range(ahead.pointer[pointer], ahead.pointer[pointer + 1]):
+        at = ahead.entries_at[seat] + row * (ahead.slots[seat] + 2)
+        least = min(
+            least,
+            _value_ahead(columns, ahead, states, state, labels, to, resource, at),
+        )
+    return least
+
+
+@part
+def _rank(
+    columns: RowColumns,
+    ahead: LookAhead,
+    states: Any,
+    state: int,
+    labels: Any,
+    to: int,
+    bound_at: int,
+) -> int:
     """Return a sum of the moments at which resources would be done if they had no more breaks.
 
-    The mean counts three times as much as the latest.
+    The mean counts three times as much as the latest. The bound of the label is raised on the way.
     """
     resources = len(columns.room)
     work = state + len(columns.duration) + resources
@@ -333,6 +410,10 @@ def _rank(columns: RowColumns, states: Any, state: int, labels: Any, to: int) ->
         total += load
         if states[work + k] > 0:
             load += columns.tails[k]
+            alone = _end_ahead(columns, ahead, states, state, labels, to, k)
+            labels[bound_at] = max(labels[bound_at], alone)
+            total += max(0, alone - load)
+            load = max(load, alone)
         latest = max(latest, load)
     return resources * latest + 3 * total
 
@@ -373,6 +454,7 @@ def _leave(labels: Any, label: int, width: int, tally: Any) -> None:
 @part
 def _grow(
     columns: RowColumns,
+    ahead: LookAhead,
     levels: BeamLevels,
     parent: int,
     parity: int,
@@ -390,7 +472,8 @@ def _grow(
         if tally[_NEXT_STATES] == levels.states:
             return False
         fresh = (2 * tally[_NEXT_STATES] + parity) * (newest + BEAM_STATE_FIGURES)
-        _set_state(columns, states, parent, j, fresh)
+        if not _set_state(columns, ahead, states, parent, j, fresh):
+            continue
         child = _numbered(columns, states, table, fresh, tally)
         if child == fresh and not _can_end(columns, states, child, firsts):
             states[child + newest] = _STUCK
@@ -408,9 +491,12 @@ def _grow(
                 number = 2 * tally[_NEXT_LABELS] + parity
             to, after = number * width, labels[number * width + width - 1]
             _append(columns, states, labels, child, source * width, j, to)
-            bound = _settle(columns, states, child, labels, to, firsts)
-            labels[to + width - 4] = bound
-            labels[to + width - 3] = _rank(columns, states, child, labels, to)
+            bound_at = to + width - 4
+            labels[bound_at] = _settle(columns, states, child, labels, to, firsts)
+            labels[to + width - 3] = _rank(
+                columns, ahead, states, child, labels, to, bound_at
+            )
+            bound = labels[bound_at]
             labels[to + width - 2] = labels[source * width + width - 2] * count + j
             tally[_STEPS] += LABEL_STEPS
             if bound < levels.upper:
@@ -501,6 +587,7 @@ def _narrow(
 @Kernel
 def grow_beam(
     columns: RowColumns,
+    ahead: LookAhead,
     levels: BeamLevels,
     states: Any,
     labels: Any,
@@ -511,7 +598,7 @@ def grow_beam(
 ) -> int:
     """Replace the states of the first level by those of a later one; return its number.
 
-    `states`, int64[2 * states * (C + 4 * R + 3)], has those of even and of odd levels in turn;
+    `states`, int64[2 * states * (C + 5 * R + 3)], has those of even and of odd levels in turn;
     `labels`, int64[2 * labels * (R + rows + 3)], likewise. `table`, int64[...], is full of -1,
     `firsts`, int64[R], is written. An entry says of a label that stayed which one it comes from,
     times C, plus the column of its last op. It ends at the last level, after enough steps, or
@@ -532,6 +619,7 @@ def grow_beam(
                 continue
             has_room = _grow(
                 columns,
+                ahead,
                 levels,
                 parent,
                 parity,

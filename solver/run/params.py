@@ -65,6 +65,11 @@ class ModesParams:
     split_ops: int = (
         40_000  # of all splits that it tries, for each unit of a deterministic limit
     )
+    beam_share: float = 0.3  # for beams over choices of least bound
+    beams: int = 32  # choices that get the narrowest one
+    beam_width: int = 64  # labels of each level of the narrowest one
+    beam_rounds: int = 3  # beams of which each is wider than the one before
+    beam_factor: int = 4  # that wider, for one of so many choices
     order_share: float = 0.4  # for the orders of the best choice
     near_share: float = (
         0.5  # for other modes of single stages, each with orders of its own

@@ -28,7 +28,14 @@ def uneven(seed: int) -> PipelineInstance:
     )
 
 
-ALWAYS = SearchParams().varied({"exact.devices.least_ops": 0, "exact.quick_ops": 0})
+ALWAYS = SearchParams().varied(
+    {
+        "exact.devices.least_ops": 0,
+        "exact.quick_ops": 0,
+        # A beam over frontiers would prove them first.
+        "heuristics.beam.most_width": 0,
+    }
+)
 
 
 def analytic(result: Result) -> int:

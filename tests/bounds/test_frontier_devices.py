@@ -15,7 +15,7 @@ from ppsolve.solver.bounds.frontier_chains import alone, chain_of, device_ops
 from ppsolve.solver.bounds.frontier_devices import JOINT_FRONTIER, FrontierDevices
 from ppsolve.solver.bounds.frontier_search import (
     NOTHING_AHEAD,
-    Beam,
+    BeamLimits,
     FrontierSearch,
     device_ahead,
     look_ahead,
@@ -62,7 +62,7 @@ def ahead_of(chain: DeviceChain, rows: int) -> LookAhead:
 def least(
     chain: DeviceChain, ahead: LookAhead = NOTHING_AHEAD, width: int = NEVER
 ) -> int:
-    search = FrontierSearch(chain, NEVER, Beam(width), ahead=ahead)
+    search = FrontierSearch(chain, NEVER, BeamLimits(width), ahead=ahead)
     search.run()
     return search.lower
 

@@ -120,7 +120,11 @@ def test_no_device_span_is_below_the_optimum(number: int) -> None:
     met = 0
     for seed in range(25 * number, 25 * (number + 1)):
         instance = drawn(Random(seed), ops=24) | {"objective": "device_span"}
-        problem, optimum = problem_of(instance), plain_optimum(instance)
+        problem = problem_of(instance)
+        try:
+            optimum = plain_optimum(instance)
+        except TimeoutError:
+            continue
         schedule, bound = searched(problem, **WIDE)
         assert bound == 0
         if optimum is not None:

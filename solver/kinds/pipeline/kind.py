@@ -215,7 +215,7 @@ class PipelineKind(Kind[PipelineInstance]):
         )
 
 
-_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, *ORDERS, ADAPTIVE_V)
+_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, ADAPTIVE_V, *ORDERS)
 
 PIPELINE = PipelineKind(
     "pipeline",

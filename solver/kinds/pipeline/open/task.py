@@ -55,6 +55,7 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
     improve,
 )
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
+from ppsolve.solver.kinds.pipeline.open.beams import ChoiceBeams, has_beams
 from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
 from ppsolve.solver.kinds.pipeline.open.search import CHOICES, ChoiceSearch
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace, is_decided
@@ -135,6 +136,12 @@ def has_decisions(turn: Turn) -> bool:
     return has_tree(turn) and bool(turn.task.space.decisions)
 
 
+def wants_beams(turn: Turn) -> bool:
+    """Apply to modes in tight memory, whose choices plain beams can follow."""
+    task = turn.task
+    return has_decisions(turn) and task.modes is not None and has_beams(task.problem)
+
+
 def has_blocks(turn: Turn) -> bool:
     """Apply where a schedule is known, ops may run as one, and their orders say all."""
     schedule = turn.board.schedule
@@ -182,6 +189,14 @@ def search_choices(turn: Turn) -> None:
     steps = turn.params.modes.rated if turn.options.deterministic else 10**9
     search = ChoiceSearch(turn.task.space, turn.board, turn.options.seed, steps)
     search.run(turn.clock)
+
+
+def beam_choices(turn: Turn) -> None:
+    """Search schedules of the choices of least bound by beams over frontiers."""
+    beams = ChoiceBeams(
+        turn.task.space, turn.board, turn.options.seed, turn.params.modes
+    )
+    beams.run(turn.clock)
 
 
 def search_blocks(turn: Turn) -> None:
@@ -283,6 +298,7 @@ CHOICE_STEPS: tuple[Step | Steps, ...] = (
         EXACT_SLACK,
     ),
     Step(CHOICES, has_decisions, lambda t: t.params.modes.choice_share, search_choices),
+    Step("beams", wants_beams, lambda t: t.params.modes.beam_share, beam_choices),
     Step(FUSED, has_blocks, lambda t: t.params.options.order_share, search_blocks),
     Step("orders", has_orders, _order_share, search_orders, EXACT_SLACK),
     Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve),
