@@ -105,6 +105,7 @@ class TestMeasuring:
         left_out = every - set(quick_heuristics(pipeline()))
         assert left_out == {
             "clusters",
+            "v-adaptive",
             "permutations",
             "list-sweep",
             "order-search",
