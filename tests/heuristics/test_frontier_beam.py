@@ -24,7 +24,7 @@ from tests.bruteforce import brute_force
 from tests.outside.plain_model import Instance, plain_optimum
 from tests.small import op, small
 
-MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 10)]
+MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 30)]
 
 
 def drawn(draw: Random, *, ops: int = 36) -> Instance:
@@ -95,7 +95,7 @@ def searched(problem: Problem, **fields: int) -> tuple[Schedule | None, int]:
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_wide_beams_are_exact_and_narrow_ones_valid(number: int) -> None:
     met = 0
-    for seed in range(60 * number, 60 * (number + 1)):
+    for seed in range(20 * number, 20 * (number + 1)):
         instance = drawn(Random(seed))
         problem, optimum = problem_of(instance), plain_optimum(instance)
         for width in (1, 5, 40):
@@ -112,13 +112,13 @@ def test_wide_beams_are_exact_and_narrow_ones_valid(number: int) -> None:
             assert schedule is not None
             assert schedule.value * problem.scale.tick == optimum, seed
             assert bound == schedule.value, seed
-    assert met >= 100
+    assert met >= 25
 
 
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_no_device_span_is_below_the_optimum(number: int) -> None:
     met = 0
-    for seed in range(25 * number, 25 * (number + 1)):
+    for seed in range(8 * number, 8 * (number + 1)):
         instance = drawn(Random(seed), ops=24) | {"objective": "device_span"}
         problem = problem_of(instance)
         try:
@@ -131,7 +131,7 @@ def test_no_device_span_is_below_the_optimum(number: int) -> None:
             assert schedule is not None
             assert schedule.value * problem.scale.tick >= optimum, seed
             met += schedule.value * problem.scale.tick == optimum
-    assert met >= 12
+    assert met >= 3
 
 
 TIGHT: Instance = {
@@ -181,7 +181,7 @@ def test_without_room_a_beam_finds_nothing() -> None:
 def test_answers_do_not_depend_on_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problems = [problem_of(drawn(Random(seed))) for seed in range(30)]
+    problems = [problem_of(drawn(Random(seed))) for seed in range(10)]
     few = {"first_width": 6, "most_width": 6}
     answers = []
     for is_compiled in (False, True):
