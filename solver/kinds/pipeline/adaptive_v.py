@@ -55,7 +55,7 @@ def _propose(request: Request) -> Proposal:
     """Time the orders of all blocks that fit; of equal schedules keep the first."""
     problem, effort = request.problem, request.effort
     devices = request.instance.num_devices
-    limit = min(2 * devices, *map(_most_chunks, problem.pools))
+    limit = min([2 * devices, *map(_most_chunks, problem.pools)])
     best: tuple[Schedule, list[Order]] | None = None
     tried = adaptive_orders(
         devices,

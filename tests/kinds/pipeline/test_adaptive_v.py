@@ -137,3 +137,9 @@ def test_what_it_needs_is_said(fields: dict[str, Any], reason: str) -> None:
     assert outcome.status is HeuristicStatus.NOT_APPLICABLE
     assert outcome.reason is not None
     assert outcome.reason.startswith(reason)
+
+
+def test_without_memory_all_chunks_fit() -> None:
+    outcome = run(folded(4, 8))
+    assert outcome.schedule is not None
+    assert check_schedule(outcome.schedule.problem, outcome.schedule) == []
