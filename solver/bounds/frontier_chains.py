@@ -100,6 +100,16 @@ def _columns_on(
     here &= problem.duration[first] > 0
     takes = np.isin(first, pool.acquire_op)
     columns = [Column(number, index) for index in np.flatnonzero(here).tolist()]
+    rows = chain_columns(implied, columns)
+    if rows is None or any(takes[column.index] for _, column in rows.loose):
+        return None
+    return rows
+
+
+def chain_columns(
+    implied: ImpliedOrder, columns: Sequence[Column]
+) -> ChainColumns | None:
+    """Return columns as a chain and the loose ones behind it, None where they are no such rows."""
     columns = _in_order(implied, columns)
     if _is_chain(implied, columns):
         return ChainColumns(columns, [])
@@ -113,7 +123,7 @@ def _columns_on(
     loose = []
     for column in columns[len(chain) :]:
         before = [j for j, op in enumerate(chain) if implied.follows(op, column)]
-        if not before or takes[column.index]:
+        if not before:
             return None
         loose.append((before[-1], column))
     return ChainColumns(chain, loose)

@@ -124,8 +124,8 @@ class FrontierSearch:
         states, labels = 4 * self._room[0], 4 * self._room[1]
         if 2 * labels * self._label_size > self._params.frontier_words:
             return False
-        self._states = _longer(self._states, 2 * states * self._state_size)
-        self._labels = _longer(self._labels, 2 * labels * self._label_size)
+        self._states = longer(self._states, 2 * states * self._state_size)
+        self._labels = longer(self._labels, 2 * labels * self._label_size)
         self._room = (states, labels)
         return True
 
@@ -140,7 +140,7 @@ class FrontierSearch:
                 number = int(self._labels[number * width + width - 1])
 
 
-def _longer(numbers: IntArray, size: int) -> IntArray:
+def longer(numbers: IntArray, size: int) -> IntArray:
     """Return numbers with zeros behind them."""
     return np.concatenate([numbers, np.zeros(size - len(numbers), dtype=np.int64)])
 

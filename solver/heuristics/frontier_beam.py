@@ -18,10 +18,16 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import NotApplicableError
-from ppsolve.solver.bounds.frontier_chains import alone, chain_of, device_ops
+from ppsolve.solver.bounds.frontier_chains import (
+    alone,
+    chain_columns,
+    chain_of,
+    device_ops,
+)
 from ppsolve.solver.bounds.frontier_search import (
     NOTHING_AHEAD,
     device_ahead,
+    longer,
     look_ahead,
 )
 from ppsolve.solver.bounds.relaxations import Relaxations
@@ -57,13 +63,6 @@ FRONTIER_BEAM = "frontier-beam"
 
 STEPS_OF_A_LABEL = 20
 """What a label costs beside an op that a list rule places."""
-
-
-class RowChain(NamedTuple):
-    """Columns of a family that occupy a resource: a chain in order, and loose ones behind it."""
-
-    chain: list[Column]
-    loose: list[tuple[int, Column]]  # place in the chain of the op before each
 
 
 class AlikeRows(NamedTuple):
@@ -145,7 +144,10 @@ def alike_rows(problem: Problem, params: FrontierBeamParams) -> AlikeRows:
     )
     memory = local_memory(problem)
     need, freed = memory.need[family[0]], memory.freed[family[0]]
-    rows = _row_chain(implied, np.flatnonzero(resource != FREE).tolist())
+    rows = chain_columns(
+        implied,
+        [Column(0, index) for index in np.flatnonzero(resource != FREE).tolist()],
+    )
     if rows is None or any(
         resource[rows.chain[place].index] != resource[column.index]
         or implied.way(rows.chain[place], column) != duration[rows.chain[place].index]
@@ -183,31 +185,6 @@ def _lacking(problem: Problem) -> str | None:
     if len(problem.families[0]) < 2 or not problem.pools:
         return "needs several micro-batches, and memory that is limited"
     return None
-
-
-def _row_chain(implied: ImpliedOrder, indices: list[int]) -> RowChain | None:
-    columns = [Column(0, index) for index in indices]
-    behind = {
-        column: sum(implied.follows(column, other) for other in columns)
-        for column in columns
-    }
-    columns.sort(key=lambda column: -behind[column])
-    if _is_chain(implied, columns):
-        return RowChain(columns, [])
-    chain = [column for column in columns if behind[column]]
-    if not chain or not _is_chain(implied, chain):
-        return None
-    loose = []
-    for column in columns[len(chain) :]:
-        before = [j for j, op in enumerate(chain) if implied.follows(op, column)]
-        if not before:
-            return None
-        loose.append((before[-1], column))
-    return RowChain(chain, loose)
-
-
-def _is_chain(implied: ImpliedOrder, columns: list[Column]) -> bool:
-    return all(implied.follows(a, b) for a, b in pairwise(columns))
 
 
 def _columns(
@@ -406,8 +383,8 @@ class _Beam:
         states, labels = 2 * self._room[0], 2 * self._room[1]
         if 2 * labels * self._label_size > self._params.words:
             return False
-        self._states = _longer(self._states, 2 * states * self._state_size)
-        self._labels = _longer(self._labels, 2 * labels * self._label_size)
+        self._states = longer(self._states, 2 * states * self._state_size)
+        self._labels = longer(self._labels, 2 * labels * self._label_size)
         self._room = (states, labels)
         return True
 
@@ -425,8 +402,3 @@ class _Beam:
             entry, column = divmod(int(self._entries[entry]), count)
             self.sequence.append(column)
         self.sequence.reverse()
-
-
-def _longer(numbers: IntArray, size: int) -> IntArray:
-    """Return numbers with zeros behind them."""
-    return np.concatenate([numbers, np.zeros(size - len(numbers), dtype=np.int64)])

@@ -328,7 +328,8 @@ def _value_ahead(
 
 
 @part
-def _is_no_later(labels: Any, a: int, b: int, moments: int) -> bool:
+def is_no_later(labels: Any, a: int, b: int, moments: int) -> bool:
+    """Whether no moment of a label is later than that of another one."""
     for k in range(moments):  # noqa: SIM110
         if labels[a + k] > labels[b + k]:
             return False
@@ -348,9 +349,9 @@ def _strike_later(
     while number >= 0:
         b = number * width
         after = labels[b + width - 1]
-        if _is_no_later(labels, b, to, moments):
+        if is_no_later(labels, b, to, moments):
             return -1
-        if _is_no_later(labels, to, b, moments):
+        if is_no_later(labels, to, b, moments):
             if previous < 0:
                 states[link] = after
             else:
@@ -405,7 +406,8 @@ def _keep(
 
 
 @part
-def _is_same(states: Any, a: int, b: int, columns: int) -> bool:
+def is_same(states: Any, a: int, b: int, columns: int) -> bool:
+    """Whether two states have the same counts."""
     for k in range(columns):  # noqa: SIM110
         if states[a + k] != states[b + k]:
             return False
@@ -426,7 +428,7 @@ def numbered(
         key = (key * 1_000_003 + states[fresh + k]) % len(table)
     rival = table[key]
     while rival >= 0:
-        if _is_same(states, rival, fresh, columns):
+        if is_same(states, rival, fresh, columns):
             return rival
         rival = states[rival + link + 2]
     states[fresh + link] = -1

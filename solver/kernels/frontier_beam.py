@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.frontier import LookAhead
+from ppsolve.solver.kernels.frontier import LookAhead, is_no_later, is_same
 from ppsolve.solver.kernels.records import NEVER
 
 BEAM_STATE_FIGURES = 3
@@ -264,14 +264,6 @@ def _settle(
 
 
 @part
-def _is_no_later(labels: Any, a: int, b: int, moments: int) -> bool:
-    for k in range(moments):  # noqa: SIM110
-        if labels[a + k] > labels[b + k]:
-            return False
-    return True
-
-
-@part
 def _keep(
     states: Any, labels: Any, link: int, number: int, width: int, tally: Any
 ) -> bool:
@@ -285,9 +277,9 @@ def _keep(
         rival = label * width
         tally[_STEPS] += 1
         after = labels[rival + width - 1]
-        if _is_no_later(labels, rival, to, moments):
+        if is_no_later(labels, rival, to, moments):
             return False
-        if _is_no_later(labels, to, rival, moments):
+        if is_no_later(labels, to, rival, moments):
             if previous < 0:
                 states[link] = after
             else:
@@ -299,14 +291,6 @@ def _keep(
         label = after
     labels[to + width - 1] = states[link]
     states[link] = number
-    return True
-
-
-@part
-def _is_same(states: Any, a: int, b: int, count: int) -> bool:
-    for k in range(count):  # noqa: SIM110
-        if states[a + k] != states[b + k]:
-            return False
     return True
 
 
@@ -323,7 +307,7 @@ def _numbered(
         key = (key * 1_000_003 + states[fresh + k]) % len(table)
     rival = table[key]
     while rival >= 0:
-        if _is_same(states, rival, fresh, count):
+        if is_same(states, rival, fresh, count):
             return rival
         rival = states[rival + newest + 2]
     states[fresh + newest] = -1
