@@ -22,6 +22,7 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
+from make_measured_instances import RUNS, recorded
 from published import curve
 from run_set import percent, seeds_of
 from shipped import INSTANCES, ROOT, instance_files
@@ -443,6 +444,36 @@ def measure_fused(options: argparse.Namespace) -> str:
     return table(head, rows)
 
 
+def measure_recorded(options: argparse.Namespace) -> str:
+    """Return recorded training runs beside 1F1B, the optimum and the same work in equal stages."""
+    rows = []
+    for run in islice(RUNS, options.points):
+        result = solve(recorded(run), options, 20)
+        even = solve(recorded(run, is_even=True), options, 20)
+        rule = next(entry for entry in result.heuristics if entry.name == "1f1b")
+        times = run.step, float(rule.value), float(result.value), float(even.value)
+        status = "proved" if result.status is Status.OPTIMAL else percent(result.gap)
+        rows.append(
+            [
+                run.name,
+                *(f"{time:,.1f}" for time in times[:3]),
+                status,
+                percent(rule.gap),
+                percent(1 - times[3] / times[1]),
+            ]
+        )
+    head = [
+        "run",
+        "recorded (ms)",
+        "1F1B",
+        "best",
+        "its gap %",
+        "gap of 1F1B %",
+        "equal stages save %",
+    ]
+    return table(head, rows)
+
+
 SECTIONS = {
     "uneven": measure_uneven,
     "scan": measure_scan,
@@ -452,6 +483,7 @@ SECTIONS = {
     "runtimes": measure_runtimes,
     "compiled": measure_compiled,
     "fused": measure_fused,
+    "recorded": measure_recorded,
 }
 
 

@@ -33,6 +33,7 @@ SETS = (
     "slices",
     "fused",
     "combined",
+    "measured",
 )
 OF_OTHER_SCRIPTS = tuple(f"{name}/" for name in SETS)
 FILES = [name for name in EVERY if not name.startswith(OF_OTHER_SCRIPTS)]
@@ -132,6 +133,15 @@ def test_script_makes_the_sliced_set_byte_for_byte() -> None:
     made = script("make_slice_instances").every_instance()
     texts = {name: instance_text(instance) for name, instance in made.items()}
     assert len(texts) == 5
+    assert texts == {
+        name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
+    }
+
+
+def test_script_makes_the_recorded_set_byte_for_byte() -> None:
+    made = script("make_measured_instances").every_instance()
+    texts = {name: instance_text(instance) for name, instance in made.items()}
+    assert sorted(texts) == [name for name in EVERY if name.startswith("measured/")]
     assert texts == {
         name: (INSTANCES / name).read_text(encoding="utf-8") for name in texts
     }
