@@ -240,8 +240,18 @@ def _columns(
         seat=np.full(resources, FREE, dtype=np.int64),
         members=members,
         rows=_rows_on_their_way(resource[:length], need - freed, room, members),
-        ends_in_turn=int(not need[:length][np.argmax(kept < 0) :].any()),
+        ends_in_turn=int(_end_in_turn(resource[:length], need[:length], kept)),
     )
+
+
+def _end_in_turn(resource: IntArray, need: IntArray, kept: IntArray) -> bool:
+    """Whether rows that can end can end in turn: on no resource a row takes after it gave back."""
+    for here in np.unique(resource):
+        own = resource == here
+        first_release = np.argmax(kept[own] < 0)
+        if need[own][first_release + 1 :].any():
+            return False
+    return True
 
 
 def _rows_on_their_way(

@@ -165,9 +165,31 @@ def heavy_zero(draw: Random) -> Instance:
     return data
 
 
+def growing(draw: Random) -> Instance:
+    """Return split backwards that leave more to the weight gradient than an activation."""
+    while True:
+        data, shape = _shape(draw, ops=24)
+        if shape.is_split:
+            break
+    amounts = [draw.choice([1, 1, 1.5, 2]) for _ in range(shape.stages)]
+    left = [amount * draw.choice([0.5, 1.5, 2, 3]) for amount in amounts]
+    if draw.random() < 0.5:
+        amounts, left = amounts[:1] * shape.stages, [max(left)] * shape.stages
+    room = max(amounts + left) * draw.choice([1, 1, 1.25, 1.5, 2, 3])
+    data["times"] = _times(draw, shape)
+    data["memory"] = {
+        "capacity": room * (shape.stages // shape.devices),
+        "activation": amounts,
+        "left_to_weight": left,
+    }
+    transfers = _latency(draw, shape.devices)
+    return data | ({"p2p": transfers} if transfers else {})
+
+
 FAMILIES: dict[str, Callable[[Random], Instance]] = {
     "heavy_tail": heavy_tail,
     "heavy_zero": heavy_zero,
+    "growing": growing,
 }
 
 

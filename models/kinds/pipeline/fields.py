@@ -106,7 +106,8 @@ class Memory(StrictModel):
     A forward acquires `activation`; the share `released_by_backward_weight` of it is held until
     the weight-gradient backward ends (default 1, as PyTorch's weight gradient needs the saved
     activation), the rest until the input-gradient backward ends. `left_to_weight` is the amount in
-    place of the share. With fused backwards both are ignored.
+    place of the share; what it has more than the activation is taken when the input-gradient
+    backward starts. With fused backwards both are ignored.
 
     While it runs, a forward holds `forward_peak` (default `activation`, never less) and gives the
     excess back at its end. Entries of both may be lists with one amount per micro-batch, or costs

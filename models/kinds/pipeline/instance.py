@@ -240,34 +240,29 @@ class PipelineInstance(Instance):
             )
 
     def _check_amounts(self, memory: Memory) -> None:
-        kept, late = memory.activation, memory.left_to_weight
-        if late is not None and (self.layers is not None or memory.has_modes):
+        if memory.left_to_weight is not None and (
+            self.layers is not None or memory.has_modes
+        ):
             raise InputError(
                 "expected a share with layers or memory modes",
                 field="memory.left_to_weight",
             )
-        for field, low, high, relation in (
-            ("forward_peak", kept, memory.forward_peak, "least"),
-            ("left_to_weight", late, kept, "most"),
-        ):
-            if low is None or high is None:
-                continue
-            rows = any(rows_per_microbatch(entry) for entry in (low, high))
-            for stage in range(self.num_stages):
-                for unit in range(self.num_units if rows else 1):
-                    amounts = entry_at(low, stage, unit), entry_at(high, stage, unit)
-                    if amounts[0] > amounts[1]:
-                        label = f"stage {stage}" + (
-                            f", micro-batch {unit}" if rows else ""
-                        )
-                        bound, amount = (
-                            amounts if relation == "least" else amounts[::-1]
-                        )
-                        raise InputError(
-                            f"expected at {relation} the activation ({float(bound):g}) of {label}, "
-                            f"got {float(amount):g}",
-                            field=f"memory.{field}",
-                        )
+        kept, peak = memory.activation, memory.forward_peak
+        if peak is None:
+            return
+        rows = any(rows_per_microbatch(entry) for entry in (kept, peak))
+        for stage in range(self.num_stages):
+            for unit in range(self.num_units if rows else 1):
+                low, high = entry_at(kept, stage, unit), entry_at(peak, stage, unit)
+                if low > high:
+                    label = f"stage {stage}"
+                    if rows:
+                        label += f", micro-batch {unit}"
+                    raise InputError(
+                        f"expected at least the activation ({float(low):g}) of {label}, "
+                        f"got {float(high):g}",
+                        field="memory.forward_peak",
+                    )
 
     def _check_matrix(self, field: str, entry: Any) -> None:
         if not isinstance(entry, tuple):

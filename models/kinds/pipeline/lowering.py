@@ -479,9 +479,15 @@ class _PipelineLowering:
         stages = range(instance.num_stages)
         stored = [stored_of(memory, stage) for stage in stages]
         acquired, released = stored, [(self.returning.last, stored)]
+        grown: list[Any] = []
         if instance.times.is_split:
             late = [left_of(memory, stage) for stage in stages]
-            early = [row - late_row for row, late_row in zip(stored, late, strict=True)]
+            change = [
+                row - late_row for row, late_row in zip(stored, late, strict=True)
+            ]
+            early = [np.maximum(row, 0) for row in change]
+            # An input gradient that keeps more than the activation takes the rest first.
+            grown = [np.maximum(-row, 0) for row in change]
             released = [(grid["I"].last, early), (grid["W"].last, late)]
         if memory.forward_peak is not None:
             acquired = [exact(row_of(memory.forward_peak, stage)) for stage in stages]
@@ -491,6 +497,8 @@ class _PipelineLowering:
             acquired, last = with_key_values(instance, memory.key_value, acquired)
             released.append((self.returning.last, last))
         uses = UsesOfMemory([(grid["F"].first, acquired)], released)
+        if grown:
+            uses.acquires.append((grid["I"].first, grown))
         if self.modes is None:
             return pools_of(instance, memory, uses, self.devices)
         self.modes.use_memory(uses, grid["F"].last, self.returning.first)

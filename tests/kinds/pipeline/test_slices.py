@@ -333,11 +333,6 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
             },
             'memory.key_value: expected "slices" of the pipeline beside',
         ),
-        (
-            {"memory": {"capacity": 2, "activation": 1, "left_to_weight": [[1, 2], 1]}},
-            "memory.left_to_weight: expected at most the activation (1) of stage 0, "
-            "micro-batch 1, got 2",
-        ),
     ],
 )
 def test_wrong_slices_are_refused(fields: dict[str, Any], message: str) -> None:

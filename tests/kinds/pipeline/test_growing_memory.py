@@ -1,0 +1,74 @@
+"""Input gradients that keep more for the weight gradient than the forward stored."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ppsolve
+from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.checker import check_schedule
+from tests.outside.generators import drawn
+from tests.outside.plain_model import plain_optimum
+
+MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 60)]
+
+ONE_STAGE: dict[str, Any] = {
+    "num_devices": 1,
+    "num_microbatches": 2,
+    "times": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+}
+
+
+def one_stage(capacity: float, left: float) -> PipelineInstance:
+    memory = {"capacity": capacity, "activation": 1, "left_to_weight": left}
+    return PipelineInstance(**ONE_STAGE, memory=memory)
+
+
+def is_allowed(instance: PipelineInstance, order: str) -> bool:
+    """Whether a device may run ops of one tick in an order such as ``F0.0 I0.0``."""
+    problem = lower(instance)
+    start = np.zeros(problem.num_ops, dtype=np.int64)
+    for moment, name in enumerate(order.split()):
+        start[problem.op_names(np.arange(problem.num_ops)).index(name)] = moment
+    return not check_schedule(problem, Schedule(problem, start))
+
+
+def test_the_rest_is_taken_when_the_input_gradient_starts() -> None:
+    # One activation, then 2 from I0.0 to the end of W0.0: 3 beside a second activation.
+    in_turn = "F0.0 I0.0 W0.0 F0.1 I0.1 W0.1"
+    forwards_first = "F0.0 F0.1 I0.0 W0.0 I0.1 W0.1"
+    late_weights = "F0.0 F0.1 I0.0 I0.1 W0.0 W0.1"
+    for capacity, orders in (
+        (2, [in_turn]),
+        (3, [in_turn, forwards_first]),
+        (4, [in_turn, forwards_first, late_weights]),
+    ):
+        for order in (in_turn, forwards_first, late_weights):
+            is_one = order in orders
+            assert is_allowed(one_stage(capacity, 2), order) is is_one, (
+                order,
+                capacity,
+            )
+
+
+def test_what_is_left_to_the_weight_gradient_has_to_fit() -> None:
+    assert ppsolve.optimize(one_stage(1.9, 2), time_limit=5).status == "INFEASIBLE"
+    assert ppsolve.optimize(one_stage(2, 2), time_limit=5).status == "OPTIMAL"
+
+
+@pytest.mark.parametrize("number", [0, *MANY])
+def test_the_optimum_is_that_of_the_plain_model(number: int) -> None:
+    for seed in range(4 * number, 4 * number + 4):
+        for objective in ("makespan", "device_span"):
+            instance = drawn("growing", seed) | {"objective": objective}
+            optimum = plain_optimum(instance)
+            result = ppsolve.optimize(PipelineInstance(**instance), time_limit=30)
+            value = None if result.value is None else Fraction(str(result.value))
+            assert value == optimum, (seed, objective)
+            assert result.status == ("INFEASIBLE" if optimum is None else "OPTIMAL")
