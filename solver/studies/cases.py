@@ -18,7 +18,11 @@ from ppsolve.models.documents.base import as_json_number, as_moment
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
+from ppsolve.models.kinds.pipeline.modes import (
+    KEEP,
+    StageDecisions,
+    has_open_modes,
+)
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
 
@@ -198,7 +202,7 @@ class _MemoryOptions:
 
     rest: str  # fingerprint of all else
     modes: tuple[Any, Any]
-    decide: str | tuple[str, ...]
+    decide: str | StageDecisions
     capacities: tuple[Decimal, ...]
 
     @classmethod

@@ -264,7 +264,8 @@ class _Reader:
             share = memory.get("released_by_backward_weight", 1)
             later = amount * self.entry(share, stage)
         program.take(pool, forward.first, amount)
-        program.give(pool, backward.last, amount - later)
+        program.take(pool, backward.first, max(later - amount, Fraction(0)))
+        program.give(pool, backward.last, max(amount - later, Fraction(0)))
         if later:
             program.give(pool, self.ends["W", *unit].last, later)
         if "forward_peak" in memory:

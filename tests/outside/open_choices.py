@@ -66,7 +66,10 @@ def _modes(instance: Instance, stages: int) -> Iterator[tuple[tuple[str, ...], .
     names += [OFFLOAD] if offload is not None else []
     decide = (recompute or offload).get("decide", "stage")
     if isinstance(decide, list):
-        yield tuple((name,) * count for name in decide)
+        yield tuple(
+            tuple(entry) if isinstance(entry, list) else (entry,) * count
+            for entry in decide
+        )
     elif decide == "all":
         yield from (((name,) * count,) * stages for name in names)
     elif decide == "stage":

@@ -240,12 +240,9 @@ class PipelineInstance(Instance):
             )
 
     def _check_amounts(self, memory: Memory) -> None:
-        if memory.left_to_weight is not None and (
-            self.layers is not None or memory.has_modes
-        ):
+        if memory.left_to_weight is not None and self.layers is not None:
             raise InputError(
-                "expected a share with layers or memory modes",
-                field="memory.left_to_weight",
+                "expected a share with layers", field="memory.left_to_weight"
             )
         kept, peak = memory.activation, memory.forward_peak
         if peak is None:

@@ -16,6 +16,7 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, refuse_huge, scale_of
+from ppsolve.models.kinds.pipeline.modes import with_members
 from ppsolve.models.kinds.pipeline.replicas import (
     Members,
     Replicas,
@@ -106,7 +107,7 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
             for item in entry
         )
 
-    return instance.with_amounts(
+    alone = instance.with_amounts(
         chosen,
         replicas=None,
         num_microbatches=len(members),
@@ -114,6 +115,9 @@ def replica_of(instance: PipelineInstance, members: Sequence[int]) -> PipelineIn
         if lengths is None
         else tuple(lengths[number] for number in members),
     )
+    if alone.memory is None:
+        return alone
+    return alone.model_copy(update={"memory": with_members(alone.memory, members)})
 
 
 def lower_replicas(

@@ -120,9 +120,17 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
             f"expected the mode of each of {instance.num_stages} stages, got {len(decide)}",
             field=path,
         )
-    for stage, name in enumerate(decide):
-        if name not in modes.names:
+    for stage, entry in enumerate(decide):
+        row = entry if isinstance(entry, tuple) else (entry,)
+        if isinstance(entry, tuple) and len(row) != instance.num_microbatches:
             raise InputError(
-                f'expected one of {", ".join(modes.names)}, got "{name}"',
+                f"expected the mode of each of {instance.num_microbatches} micro-batches, got "
+                f"{len(row)}",
                 field=f"{path}[{stage}]",
             )
+        for name in row:
+            if name not in modes.names:
+                raise InputError(
+                    f'expected one of {", ".join(modes.names)}, got "{name}"',
+                    field=f"{path}[{stage}]",
+                )

@@ -23,6 +23,7 @@ from ppsolve.models.kinds.pipeline.entries import (
 from ppsolve.models.kinds.pipeline.pools import stored_of
 
 if TYPE_CHECKING:
+    from ppsolve.models.kinds.pipeline.fields import Memory
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 KEEP, OFFLOAD = "keep", "offload"
@@ -46,25 +47,40 @@ DECISIONS: tuple[str, ...] = get_args(FreeDecision)
 
 
 def _decision(value: Any) -> Any:
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    if value in DECISIONS:
+    if isinstance(value, list | tuple):
+        rows = tuple(tuple(row) if isinstance(row, list) else row for row in value)
+        if all(map(_is_stage_decision, rows)):
+            return rows
+    elif value in DECISIONS:
         return value
     hint = did_you_mean(value, DECISIONS) if isinstance(value, str) else ""
     raise ValueError(
-        f"expected one of {', '.join(DECISIONS)}, or a list with the mode of each stage, got "
-        f"{describe(value)}{hint}"
+        f"expected one of {', '.join(DECISIONS)}, or a list with the mode of each stage (a name, "
+        f"or one per micro-batch), got {describe(value)}{hint}"
     )
 
 
+def _is_stage_decision(row: Any) -> bool:
+    """Whether an item is a name, or has one for each micro-batch."""
+    names = row if isinstance(row, tuple) else (row,)
+    return all(isinstance(name, str) for name in names)
+
+
+StageDecisions = tuple[str | tuple[str, ...], ...]
+"""The mode of each stage: a name for all micro-batches, or one for each."""
+
+_STAGE_SCHEMA = {
+    "anyOf": [{"type": "string"}, {"items": {"type": "string"}, "type": "array"}]
+}
+
 Decision = Annotated[
-    FreeDecision | tuple[str, ...],
+    FreeDecision | StageDecisions,
     BeforeValidator(_decision),
     WithJsonSchema(
         {
             "anyOf": [
                 {"enum": list(DECISIONS), "type": "string"},
-                {"items": {"type": "string"}, "type": "array"},
+                {"items": _STAGE_SCHEMA, "type": "array"},
             ]
         }
     ),
@@ -101,7 +117,8 @@ class Recompute(StrictModel):
         ``all``: one mode everywhere. ``stage``: one for each stage. ``window``: micro-batch k of a
         stage uses the mode iff k mod (warm-up + 1) >= n, with one n for all (Megatron-LM's
         ``num_microbatches_with_partial_activation_checkpoints``). ``microbatch``: one for each
-        stage and micro-batch. A list has the given mode of each stage.
+        stage and micro-batch. A list has the given mode of each stage, or a list with one for each
+        of its micro-batches.
     place : str
         ``before_backward``: the backward takes longer by the time. ``anytime``: an op R between
         forward and backward, which needs no gradient.
@@ -159,7 +176,7 @@ class MemoryModes:
         return (KEEP, *(mode.name for mode in recomputing), *offloading)
 
     @property
-    def decide(self) -> str | tuple[str, ...]:
+    def decide(self) -> str | StageDecisions:
         """Who shares a mode."""
         settings = self.recompute or self.offload
         assert settings is not None
@@ -244,7 +261,11 @@ class MemoryModes:
         """The choice that the instance gives, None where modes are open."""
         if isinstance(self.decide, str):
             return None
-        return self.of_stages([self.names.index(name) for name in self.decide])
+        choice = np.zeros(self.shape, dtype=np.int64)
+        for stage, entry in enumerate(self.decide):
+            row = entry if isinstance(entry, tuple) else (entry,)
+            choice[stage] = [self.names.index(name) for name in row]
+        return choice
 
     def variants(self) -> Iterator[IntArray]:
         """Yield every choice where one mode, or one mode and one window, is used everywhere."""
@@ -367,9 +388,33 @@ def choice_of(modes: MemoryModes, document: Any) -> tuple[IntArray, str | None]:
     return choice, None
 
 
-def decision_in_words(decide: str | tuple[str, ...]) -> str:
+def decision_in_words(decide: str | StageDecisions) -> str:
     """Return who decides, in words."""
     return decide if isinstance(decide, str) else "given for each stage"
+
+
+def with_decision(memory: Memory, decide: str | StageDecisions) -> Memory:
+    """Return memory whose modes are decided so."""
+    update = {
+        field: modes.model_copy(update={"decide": decide})
+        for field in ("recompute", "offload")
+        if (modes := getattr(memory, field)) is not None
+    }
+    return memory.model_copy(update=update)
+
+
+def with_members(memory: Memory, members: Sequence[int]) -> Memory:
+    """Return memory with the given modes of some micro-batches alone."""
+    modes = memory.recompute or memory.offload
+    if modes is None or isinstance(modes.decide, str):
+        return memory
+    decide = tuple(
+        tuple(entry[number] for number in members)
+        if isinstance(entry, tuple)
+        else entry
+        for entry in modes.decide
+    )
+    return with_decision(memory, decide)
 
 
 def modes_violations(modes: MemoryModes, document: Any) -> list[Violation]:

@@ -308,18 +308,6 @@ def test_balanced_cuts_are_at_the_nearest_token_and_leave_no_slice_empty(
         ({"overlap": {"ratio": 0.5}}, 'overlap: expected no "overlap" beside "slices"'),
         (
             {
-                "slices": None,
-                "memory": {
-                    "capacity": 2,
-                    "activation": 1,
-                    "left_to_weight": 0,
-                    "recompute": RECOMPUTE,
-                },
-            },
-            "memory.left_to_weight: expected a share with layers or memory modes",
-        ),
-        (
-            {
                 "times": {"forward": [[1, 2, 3], 1], "backward": 2},
                 "num_microbatches": 2,
             },

@@ -49,10 +49,11 @@ class ModesPart(OpenPart):
         self, instance: PipelineInstance, schedule: Schedule
     ) -> dict[str, Any] | None:
         """Return the mode of each stage by name."""
-        choice = schedule.problem.choices.get(CHOSEN_MODES)
+        modes = _modes(instance)
+        choice = modes.given
         if choice is None:
-            return None
-        return {"modes": _modes(instance).as_names(choice)}
+            choice = schedule.problem.choices.get(CHOSEN_MODES)
+        return None if choice is None else {"modes": modes.as_names(choice)}
 
     def task(
         self, kind: Any, instance: PipelineInstance, *, exact: bool

@@ -32,7 +32,7 @@ from ppsolve.models.kinds.pipeline.lowering import (
     refuse_huge,
     scale_of,
 )
-from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of, with_decision
 from ppsolve.models.kinds.pipeline.overlap_blocks import block_times
 from ppsolve.models.kinds.pipeline.replicas import Members
 from ppsolve.solver.kinds.pipeline.open.decisions import (
@@ -237,22 +237,12 @@ class PipelineSpace:
         return problem if blocks is None else relaxed(blocks)
 
     def fixed(self, choices: Choices) -> PipelineInstance:
-        """Return the pipeline in which whole choices are given, for heuristics.
-
-        Modes that differ among the micro-batches of a stage are those of the first one.
-        """
+        """Return the pipeline in which whole choices are given, for heuristics."""
         plain, update = self.split(choices), dict[str, Any]()
         modes = modes_of(self.instance)
         if modes is not None and CHOSEN_MODES in choices and plain.memory is not None:
-            names = tuple(modes.names[row[0]] for row in choices[CHOSEN_MODES].tolist())
-            given = {"decide": names}
-            update["memory"] = plain.memory.model_copy(
-                update={
-                    field: entry.model_copy(update=given)
-                    for field in ("recompute", "offload")
-                    if (entry := getattr(plain.memory, field)) is not None
-                }
-            )
+            names = modes.as_names(choices[CHOSEN_MODES])
+            update["memory"] = with_decision(plain.memory, names)
         if CHOSEN_DEVICES in choices:
             update["fillers"] = tuple(
                 filler.model_copy(update={"devices": ()})

@@ -84,6 +84,21 @@ REFUSED = [
         "keep, full",
     ),
     (
+        {"recompute": {"modes": [FULL], "decide": ["full", ["full"]]}},
+        "memory.recompute.decide[1]",
+        "each of 3 micro-batches",
+    ),
+    (
+        {"recompute": {"modes": [FULL], "decide": ["full", ["full", "keep", "ful"]]}},
+        "memory.recompute.decide[1]",
+        "keep, full",
+    ),
+    (
+        {"recompute": {"modes": [FULL], "decide": ["full", ["full", 1]]}},
+        "memory.recompute.decide",
+        "one per micro-batch",
+    ),
+    (
         {"recompute": {"modes": [FULL], "place": "later"}},
         "memory.recompute.place",
         "anytime",
@@ -168,6 +183,24 @@ def _solved(data: dict[str, Any]) -> tuple[PipelineInstance, dict[str, Any]]:
     instance = PipelineInstance.parse(data)
     result = ppsolve.optimize(instance, time_limit=10)
     return instance, result.model_dump(mode="json")
+
+
+def test_modes_given_by_microbatch_lengthen_the_backwards_of_these_alone() -> None:
+    decide = ["keep", ["full", "keep", "full"]]
+    given = PipelineInstance(**recomputing(decide=decide))
+    plain = pipeline()
+    plain["times"]["backward_input"] = [3, [4 + 4, 4, 4 + 4]]
+    lowered, by_hand = lower_pipeline(given), lower_pipeline(PipelineInstance(**plain))
+    assert np.array_equal(lowered.duration, by_hand.duration)
+    # Two that recompute give 1.5 back and take it again; micro-batch 1 keeps all.
+    taken = [len(pool.acquire_op) for pool in lowered.pools]
+    assert taken == [3, 3 + 2]
+    result = ppsolve.optimize(given, workers=1)
+    assert result.status is Status.OPTIMAL
+    assert ppsolve.check(given, result) == []
+    claim = {"modes": ["keep", ["full", "full", "full"]]}
+    document = result.model_dump(by_alias=True, exclude_none=True) | claim
+    assert ppsolve.check(given, document) != []
 
 
 def test_a_result_with_other_modes_is_refused() -> None:

@@ -100,7 +100,39 @@ def drawn(name: str, seed: int) -> Instance:
         if name in parts and name in DRAWS:
             DRAWS[name](draw, data)
     _adds_memory(draw, data)
+    _tells_microbatches_apart(draw, data)
+    _leaves_more_to_weights(draw, data)
     return data
+
+
+def _leaves_more_to_weights(draw: Random, data: Instance) -> None:
+    """Let input gradients of some stages keep more than the activation."""
+    memory = data.get("memory", {})
+    if "layers" in data or "released_by_backward_weight" not in memory:
+        return
+    if draw.random() < 0.5:
+        memory.pop("released_by_backward_weight")
+        factors = [draw.choice([0.5, 1.25, 1.5]) for _ in memory["activation"]]
+        pairs = zip(memory["activation"], factors, strict=True)
+        memory["left_to_weight"] = [amount * factor for amount, factor in pairs]
+
+
+def _tells_microbatches_apart(draw: Random, data: Instance) -> None:
+    """Give micro-batches modes of their own on some stages that have a given mode."""
+    memory = data.get("memory", {})
+    modes = [memory[field] for field in ("recompute", "offload") if field in memory]
+    if not modes or not isinstance(modes[0]["decide"], list) or draw.random() < 0.3:
+        return
+    names = ["keep", *(mode["name"] for mode in modes[0].get("modes", []))]
+    names += ["offload"] if "offload" in memory else []
+    decide = [
+        [draw.choice(names) for _ in range(data["num_microbatches"])]
+        if draw.random() < 0.7
+        else name
+        for name in modes[0]["decide"]
+    ]
+    for entry in modes:
+        entry["decide"] = decide
 
 
 def _base(draw: Random, parts: set[str]) -> Instance:
