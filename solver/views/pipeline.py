@@ -103,11 +103,11 @@ def _modes(source: Any, instance: PipelineInstance | None) -> Facts:
         raise InputError(text, field="layers" if layers else "modes")
     for stage, mode in enumerate(modes):
         counts = Counter(() if isinstance(mode, str) else mode)
-        said = ", ".join(f"{kind} {count}" for kind, count in counts.items()) or str(
-            mode
-        )
-        said = f"{counted(counts.total(), 'layer')}: {said}" if layers else said
-        rows[said].append(stage)
+        said = ", ".join(f"{kind} {count}" for kind, count in counts.items())
+        if layers:
+            words = counted(counts.total(), "layer")
+            said = f"{words}: {said}" if said else words
+        rows[said or str(mode)].append(stage)
     for said, stages in rows.items():
         runs = [
             [s for _, s in run]

@@ -1,13 +1,16 @@
 """The command line: exit codes, notes, and files that are written whole or not at all."""
 
 import json
+import shutil
 import tomllib
+from itertools import accumulate
 
 import pytest
 from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
 from tests.formats.cases import FOLDED, TWO_RANKS, schedule
+from tests.paths import DATA
 
 TINY = {
     "kind": "pipeline",
@@ -310,6 +313,24 @@ def test_first_and_last_layers_are_entries_of_the_list_of_deepspeed(
     assert json.loads(run(*export, "deepspeed", *options).stdout)["parts"] == parts
     done = run(*export, "megatron", *options)
     assert '--pipeline-model-parallel-layout "Et*3|t*2L"' in done.stdout
+
+
+def test_the_parts_of_a_model_begin_with_its_embedding(run, tmp_path):
+    """The split of 42 layers is 3 on each of 10 stages and 2 on each of 6."""
+    shutil.copy(DATA / "stages" / "neox42.json", tmp_path)
+    run("simulate", "neox42.json", "--heuristic", "1f1b", "-o", "entry.json")
+    export = ("export", "entry.json", "--instance", "neox42.json", "--to", "deepspeed")
+    stages = [4, *[3] * 9, *[2] * 5, 3]
+    for options in ((), ("--model", "Et*42L")):
+        parts = json.loads(run(*export, *options).stdout)["parts"]
+        assert parts == [0, *accumulate(stages)]
+    for model, words in (
+        ("Et*10L", "expected the 44 layers of the split, got 12"),
+        ("t*42", "expected E as the first layer"),
+    ):
+        done = run(*export, "--model", model)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert words in done.stderr
 
 
 @pytest.mark.parametrize("runtime", ["deepspeed", "megatron"])

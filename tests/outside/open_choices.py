@@ -44,8 +44,12 @@ def _splits(instance: Instance, stages: int) -> Iterator[tuple[tuple[int, ...], 
         yield ()
         return
     types, count = len(layers.get("recompute", [])) + 1, layers["body"]["count"]
-    for cuts in combinations(range(1, count), stages - 1):
-        sizes = [b - a for a, b in pairwise((0, *cuts, count))]
+    least = layers.get("min_per_stage", 1)
+    least = least if isinstance(least, list) else [least] * stages
+    end = count - sum(least) + stages
+    for cuts in combinations(range(1, end), stages - 1):
+        more = [b - a - 1 for a, b in pairwise((0, *cuts, end))]
+        sizes = [few + extra for few, extra in zip(least, more, strict=True)]
         columns = [
             [
                 tuple(members.count(number) for number in range(types))

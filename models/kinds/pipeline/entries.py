@@ -35,6 +35,9 @@ EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 _MULTIPLE = re.compile(r"(\d{1,15}(?:\.\d{0,30})?|\.\d{1,30})? *[pP]", re.ASCII)
 
+MAX_LAYERS = 100_000
+"""Most layers of a model."""
+
 MAX_SEGMENTS = 10_000
 """Most segments of one op: far more than a stage has layers, each with two all-reduces at most."""
 
@@ -82,13 +85,17 @@ class LengthCost(StrictModel):
 
 
 def _whole(
-    value: Any, path: tuple[int, ...], limit: int | Decimal, expected: str
+    value: Any,
+    path: tuple[int, ...],
+    limit: int | Decimal,
+    expected: str,
+    least: int = 1,
 ) -> int:
     try:
         number = as_decimal(value)
     except ValueError:
-        number = Decimal(0)
-    if not 1 <= number <= limit or number != number.to_integral_value():
+        number = Decimal(-1)
+    if not least <= number <= limit or number != number.to_integral_value():
         raise error_at(path, f"expected {expected}, got {describe(value)}")
     return int(number)
 
@@ -237,13 +244,18 @@ def _per_piece(value: Any) -> Any:
     return _numbers(value, 2, expected)
 
 
-def _segments(value: Any) -> Any:
-    expected = f"a whole number from 1 to {MAX_SEGMENTS}"
-    if isinstance(value, list | tuple | np.ndarray):
-        return tuple(
-            _whole(count, (i,), MAX_SEGMENTS, expected) for i, count in enumerate(value)
-        )
-    return _whole(value, (), MAX_SEGMENTS, expected)
+def _whole_per_stage(least: int, most: int) -> BeforeValidator:
+    expected = f"a whole number from {least} to {most}"
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list | tuple | np.ndarray):
+            return tuple(
+                _whole(count, (stage,), most, expected, least)
+                for stage, count in enumerate(value)
+            )
+        return _whole(value, (), most, expected, least)
+
+    return BeforeValidator(read)
 
 
 Share = Annotated[Number, Field(le=1)]
@@ -258,7 +270,8 @@ PerBoundaryAndMicrobatch = Annotated[_Rows, _per_microbatch("stage boundary")]
 PerPiece = Annotated[
     Number | tuple[Number | tuple[Number, ...], ...], BeforeValidator(_per_piece)
 ]
-SegmentsPerStage = Annotated[int | tuple[int, ...], BeforeValidator(_segments)]
+SegmentsPerStage = Annotated[int | tuple[int, ...], _whole_per_stage(1, MAX_SEGMENTS)]
+WholePerStage = Annotated[int | tuple[int, ...], _whole_per_stage(0, MAX_LAYERS)]
 DeviceMatrix = Annotated[
     Number | tuple[tuple[Number, ...], ...], BeforeValidator(_matrix)
 ]

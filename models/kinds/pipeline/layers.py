@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -21,7 +22,13 @@ from ppsolve.models.documents.base import (
 )
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
-from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, HasBackward
+from ppsolve.models.kinds.pipeline.entries import (
+    MAX_LAYERS,
+    TIME_FIELDS,
+    HasBackward,
+    WholePerStage,
+    check_length,
+)
 
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -46,7 +53,7 @@ class LayerCost(HasBackward):
 class BodyLayers(LayerCost):
     """Equal layers, such as those of a transformer."""
 
-    count: Annotated[Whole, Field(ge=1, le=100_000)]
+    count: Annotated[Whole, Field(ge=1, le=MAX_LAYERS)]
 
 
 class LayerMode(StrictModel):
@@ -64,8 +71,7 @@ class LayerMode(StrictModel):
 class Layers(StrictModel):
     """The layers of a model: equal ones between a first and a last one.
 
-    Every stage gets at least one of the equal layers; the first layer lies on the first stage, the
-    last one on the last.
+    The first layer lies on the first stage, the last one on the last.
 
     Parameters
     ----------
@@ -73,11 +79,14 @@ class Layers(StrictModel):
         The equal layers.
     first, last : LayerCost, optional
         Such as the embedding and the head.
+    min_per_stage : int or list of int
+        The least number of equal layers that a stage gets, for all stages or for each.
     recompute : list of LayerMode
         Types of recomputing; any number of the layers of a stage may be of each.
     """
 
     body: BodyLayers
+    min_per_stage: WholePerStage = 1
     first: LayerCost | None = None
     last: LayerCost | None = None
     recompute: tuple[LayerMode, ...] = ()
@@ -121,11 +130,23 @@ class Layers(StrictModel):
         """Time that a layer of each type adds to its backward."""
         return (Decimal(0), *(mode.time for mode in self.recompute))
 
+    def least(self, stages: int) -> IntArray:
+        """Return the least number of equal layers of each stage, int64[S]."""
+        least = np.asarray(self.min_per_stage, dtype=np.int64)
+        return np.broadcast_to(least, stages)
+
     def evenly(self, stages: int) -> IntArray:
         """Return as equal numbers of layers as can be, all kept, int64[types, S]."""
+        least, count = self.least(stages), self.body.count
+
+        def exceeds(level: int) -> bool:
+            return bool(np.maximum(least, level).sum() > count)
+
+        level = bisect_left(range(1, count + 2), True, key=exceeds)
         counts = np.zeros((len(self.names), stages), dtype=np.int64)
-        counts[0] = self.body.count // stages
-        counts[0, : self.body.count % stages] += 1
+        counts[0] = np.maximum(least, level)
+        lowest = np.flatnonzero(least <= level)
+        counts[0, lowest[: count - int(counts.sum())]] += 1
         return counts
 
     def amounts(
@@ -180,9 +201,12 @@ def with_even_layers(data: dict[str, Any], stages: int | None) -> dict[str, Any]
     except InputError as error:
         field = ".".join(filter(None, ("layers", error.field)))
         raise InputError(error.message, field=field) from None
-    if layers.body.count < stages:
+    check_length("layers.min_per_stage", layers.min_per_stage, stages, "stage")
+    least = int(layers.least(stages).sum())
+    if layers.body.count < least:
+        each = "one for each stage" if least == stages else "min_per_stage"
         raise InputError(
-            f"expected at least {stages} layers (one for each stage), got {layers.body.count}",
+            f"expected at least {least} layers ({each}), got {layers.body.count}",
             field="layers.body.count",
         )
     times, held, static = layers.amounts(layers.evenly(stages))
@@ -242,14 +266,15 @@ def least_of_stages(
     """Return the least layers of stages: for their times, and for their memory.
 
     `counts`: int64[types, S], `undecided` in stages of which nothing is known.
-    Returns: twice int64[types, S]; an open stage has one layer of the fastest type, and
-        one of the lightest.
+    Returns: twice int64[types, S]; an open stage has as few layers as it may, of the
+        fastest type, and of the lightest.
     """
     fastest, lightest = counts.copy(), counts.copy()
     is_open = counts[0] == undecided
+    least = layers.least(counts.shape[1])[is_open]
     for table, amounts in ((fastest, layers.extra), (lightest, layers.held)):
         table[:, is_open] = 0
-        table[amounts.index(min(amounts)), is_open] = 1
+        table[amounts.index(min(amounts)), is_open] = least
     return fastest, lightest
 
 
@@ -269,6 +294,7 @@ def has_open_chunks(instance: PipelineInstance) -> bool:
     rows = (instance.p2p.bytes, memory and memory.released_by_backward_weight)
     return (
         instance.layers is not None
+        and not isinstance(instance.layers.min_per_stage, tuple)
         and instance.num_devices > 1
         and not is_placed
         and not any(entry is not None for entry in of_stages)
@@ -279,12 +305,17 @@ def has_open_chunks(instance: PipelineInstance) -> bool:
 def open_chunks(instance: PipelineInstance) -> range:
     """Return the numbers of stages that a runtime may give each device, none where they are given.
 
-    Every stage needs a layer.
+    There are layers for all stages, the first and the last one counted where a stage needs none
+    of the equal ones.
     """
     layers = instance.layers
     if layers is None or not has_open_chunks(instance):
         return range(0)
-    return range(1, layers.body.count // instance.num_devices + 1)
+    least = int(layers.least(1)[0])
+    count = layers.body.count // max(1, least)
+    if not least:
+        count += (layers.first is not None) + (layers.last is not None)
+    return range(1, max(1, count // instance.num_devices) + 1)
 
 
 def in_chunks(instance: PipelineInstance, chunks: int) -> PipelineInstance:
@@ -364,9 +395,11 @@ def counts_of_document(
                     f"expected numbers of {listed} for stage {stage}, got {name}: {count}",
                 )
             counts[layers.names.index(name), stage] = count
-    if counts.sum() != layers.body.count or (counts.sum(axis=0) < 1).any():
+    least = layers.least(stages)
+    if counts.sum() != layers.body.count or (counts.sum(axis=0) < least).any():
+        each = "one on each stage" if (least == 1).all() else str(least.tolist())
         return even, (
-            f"expected {layers.body.count} layers, at least one on each stage, got "
+            f"expected {layers.body.count} layers, at least {each}, got "
             f"{counts.sum(axis=0).tolist()}"
         )
     return counts, None

@@ -325,7 +325,7 @@ def test_a_deterministic_limit_bounds_the_splits_that_are_tried(
     """As many ops in each unit, whatever the machine."""
     tried = []
 
-    def few(rate: Any, seed: int, steps: int) -> LayerSearch:
+    def few(rate: Any, seed: int, steps: int, **_: Any) -> LayerSearch:
         tried.append(steps)
         return LayerSearch(rate, seed, 2)
 

@@ -234,7 +234,6 @@ def test_micro_batches_of_several_sizes_are_told_apart() -> None:
     assert [has_unequal_microbatches(each) for each in (alike, other)] == [False, True]
 
 
-RECOMPUTE = {"modes": [{"name": "full", "time": 1, "held": 0}]}
 COST = {"per_token": 1, "per_square": 0.5, "constant": 3}
 
 

@@ -30,7 +30,7 @@ class SplitTimes:
     """Ticks of the ops of a stage: those of its layers and of the first or last one."""
 
     fields: tuple[str, ...]  # as in the times of a pipeline
-    each: IntArray  # int64[fields, types]: of a layer
+    each: IntArray  # int64[fields, types, S]: of a layer
     fixed: IntArray  # int64[fields, S]
 
     @classmethod
@@ -39,19 +39,21 @@ class SplitTimes:
         layers = instance.layers
         assert layers is not None
         fields = tuple(TIME_FIELDS[kind] for kind in layers.body.by_kind())
-        each = np.zeros((len(fields), len(layers.names)), dtype=np.int64)
+        shape = len(fields), len(layers.names), instance.num_stages
+        each = np.zeros(shape, dtype=np.int64)
         fixed = np.zeros((len(fields), instance.num_stages), dtype=np.int64)
         for row, field in enumerate(fields):
             each[row] = scale.ticks(Fraction(getattr(layers.body, field)))
             for other, place in ((layers.first, 0), (layers.last, -1)):
                 if other is not None:
                     fixed[row, place] += scale.ticks(Fraction(getattr(other, field)))
-        each[1] += [scale.ticks(Fraction(extra)) for extra in layers.extra]
+        extra = [scale.ticks(Fraction(time)) for time in layers.extra]
+        each[1] += np.array(extra)[:, None]
         return cls(fields, each, fixed)
 
     def ticks(self, counts: IntArray) -> IntArray:
         """Return the ticks of the ops of a split, int64[fields, S]."""
-        return self.each @ counts + self.fixed
+        return np.einsum("fts,ts->fs", self.each, counts) + self.fixed
 
 
 def rounding_of(instance: PipelineInstance, scale: TimeScale) -> int:

@@ -96,8 +96,8 @@ class LayerModel(CountModel):
         self.instance, self.scale = instance, scale
         self.makespan = cp.new_int_var(0, 2**50, "")
         cp.add(sum(sum(row) for row in counts) == most)
-        for stage in stages:
-            cp.add(sum(row[stage] for row in counts) >= 1)
+        for stage, least in enumerate(layers.least(len(stages)).tolist()):
+            cp.add(sum(row[stage] for row in counts) >= least)
         if rule is not None:
             self._add_rule(rule)
         self.times = times or SplitTimes.of(instance, scale)
@@ -118,7 +118,7 @@ class LayerModel(CountModel):
 
     def _time(self, row: int, stage: int) -> Any:
         """Return the ticks of an op of a stage as an expression."""
-        layers = self.total(self.times.each[row].tolist(), stage)
+        layers = self.total(self.times.each[row, :, stage].tolist(), stage)
         return layers + int(self.times.fixed[row, stage])
 
     def _add_times(self) -> None:

@@ -79,6 +79,7 @@ class OrderedSplits:
         self._memory = memory_of_devices(instance, self.in_flight)
         assert instance.layers is not None
         self.fit = MemoryFit(instance.layers, self._memory)
+        self._least = instance.layers.least(instance.num_stages)
         kinds = [even.kinds.index(kind) for kind in instance.times.by_kind()]
         self._moved = np.flatnonzero(
             np.isin(even.kind, kinds) & (even.microbatch != FREE)
@@ -135,7 +136,7 @@ class OrderedSplits:
         found = self.by_paths(clock.share(PROOF_SHARE))
         if found.is_infeasible:
             return found
-        search = LayerSearch(self.rate, seed, steps, self.fit.fitted)
+        search = LayerSearch(self.rate, seed, steps, self.fit.fitted, least=self._least)
         everywhere = np.ones(self._instance.num_stages, dtype=np.bool_)
         even = self.fit.fitted(
             even_counts(self._instance), everywhere, random.Random(seed)

@@ -64,5 +64,7 @@ def first_rules(layers: Layers, stages: int) -> Iterator[RecomputeRule]:
     if FULL not in layers.names:
         return
     number = layers.names.index(FULL)
-    for limit in range(1, layers.body.count - stages + 1):
+    least = layers.least(stages)
+    most = layers.body.count - int(least.sum() - least.min())
+    for limit in range(1, most):
         yield RecomputeRule(FULL, number, limit)

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ppsolve.models.core.problem import IntArray
 from ppsolve.solver.clock import Clock
 
@@ -29,6 +31,7 @@ class LayerSearch:
     `steps`: splits that are rated at the most.
     `fitted`: returns a split with other types on changed stages (bool[S]), None where
         none fits.
+    `least`: int64[S], layers of each stage at the least.
     `heat`: share of the makespan by which a worse split is taken at the beginning.
     `by_clock`: let the temperature fall with the clock too; without it the search is
         the same on every machine.
@@ -42,11 +45,13 @@ class LayerSearch:
         steps: int,
         fitted: Fitted | None = None,
         *,
+        least: IntArray | int = 1,
         heat: float = HEAT,
         by_clock: bool = True,
     ) -> None:
         self._fitted, self._heat, self._by_clock = fitted, heat, by_clock
         self._rate, self._steps, self._used = rate, steps, 0
+        self._least = least
         self._random = random.Random(seed)
         self.best: IntArray | None = None
         self.value: int | None = None
@@ -90,7 +95,7 @@ class LayerSearch:
             changed[:, [a, b]] = changed[:, [b, a]]
         else:
             self._move(changed, types, stages)
-        if (changed.sum(axis=0) < 1).any():
+        if (changed.sum(axis=0) < self._least).any():
             return counts
         if self._fitted is None:
             return changed
@@ -98,11 +103,14 @@ class LayerSearch:
         return counts if fitted is None else fitted
 
     def _move(self, changed: IntArray, types: int, stages: int) -> None:
+        least = np.broadcast_to(self._least, stages)
         for _ in range(self._random.choice((1, 1, 2))):
             source = self._random.randrange(stages)
             kinds = [kind for kind in range(types) if changed[kind, source]]
+            if not kinds:
+                continue
             kind, other = self._random.choice(kinds), self._random.randrange(types)
-            is_moved = changed[:, source].sum() > 1 and (
+            is_moved = changed[:, source].sum() > least[source] and (
                 types == 1 or self._random.random() < 0.6
             )
             target = self._random.randrange(stages) if is_moved else source

@@ -122,7 +122,8 @@ def search_splits(turn: Turn, again: int = 0) -> StopReason | None:
         schedule = schedule_of(counts)
         return None if schedule is None else schedule.value
 
-    search = LayerSearch(rate, turn.options.seed + again, steps)
+    least = task.instance.layers.least(task.instance.num_stages)
+    search = LayerSearch(rate, turn.options.seed + again, steps, least=least)
     start = even_counts(task.instance) if task.balanced is None else task.balanced
     if board.schedule is not None:
         start = board.schedule.problem.chosen(CHOSEN_LAYERS)

@@ -258,6 +258,7 @@ class LayersDecision(Decision):
 
     def __init__(self, layers: Layers, stages: int) -> None:
         self.layers, self.stages = layers, stages
+        self.least = layers.least(stages)
         self.open = np.full((len(layers.names), stages), UNDECIDED, dtype=np.int64)
 
     def branches(self, choice: IntArray) -> list[IntArray]:
@@ -265,15 +266,17 @@ class LayersDecision(Decision):
         open_stages = np.flatnonzero(choice[0] == UNDECIDED)
         if not len(open_stages):
             return []
-        stage, later = open_stages[0], len(open_stages) - 1
+        stage, later = open_stages[0], open_stages[1:]
         left = self.layers.body.count - int(choice[choice != UNDECIDED].sum())
-        numbers = [left] if not later else range(1, left - later + 1)
+        most = left - int(self.least[later].sum())
+        numbers = range(self.least[stage] if len(later) else left, most + 1)
         branches = []
         for number in numbers:
             types = range(len(self.layers.names))
             for members in combinations_with_replacement(types, number):
                 branch = choice.copy()
-                branch[:, stage] = np.bincount(members, minlength=len(types))
+                types_of = np.array(members, dtype=np.int64)
+                branch[:, stage] = np.bincount(types_of, minlength=len(types))
                 branches.append(branch)
         return branches
 
@@ -288,18 +291,21 @@ class LayersDecision(Decision):
         types, near = len(self.layers.names), []
         for _ in range(MOVES):
             source, target = draw.randrange(self.stages), draw.randrange(self.stages)
+            types_there = np.flatnonzero(choice[:, source]).tolist()
+            if not types_there:
+                continue
             moved = choice.copy()
-            moved[draw.choice(np.flatnonzero(choice[:, source]).tolist()), source] -= 1
+            moved[draw.choice(types_there), source] -= 1
             moved[draw.randrange(types), target] += 1
-            if moved.sum(axis=0).min() >= 1:
+            if (moved.sum(axis=0) >= self.least).all():
                 near.append(moved)
         return near
 
     def allows(self, choice: IntArray) -> bool:
-        """Whether each stage has a layer, and all are there."""
+        """Whether each stage has the layers that it needs, and all are there."""
         is_split = choice.shape == self.open.shape and (choice >= 0).all()
         total = choice.sum() == self.layers.body.count
-        return bool(is_split and total and choice.sum(axis=0).min() >= 1)
+        return bool(is_split and total and (choice.sum(axis=0) >= self.least).all())
 
 
 class DevicesDecision(Decision):

@@ -498,7 +498,7 @@ class ChoiceTask(ScheduleTask):
     def _bound_by_layers(self, clock: Clock | None) -> None:
         instance, scale = self.instance, self.scale
         times = least_times(instance, scale)
-        layers = instance.layers.body.count * times.each[:, 0].sum()
+        layers = instance.layers.body.count * times.each[:, 0, 0].sum()
         work = instance.num_microbatches * int(layers + times.fixed.sum())
         mean = -(-work // instance.num_devices) - rounding_of(instance, scale)
         self.board.raise_bound(max(0, mean), LAYERS)

@@ -86,6 +86,7 @@ class RuntimeShape:
         layers = instance.layers
         assert layers is not None
         self.layers, self.types = layers, len(layers.names)
+        self.least = layers.least(instance.num_stages)
         self.unsplit = with_whole_backwards(instance)
         self.even = lower_split(self.unsplit, even_counts(self.unsplit), scale=scale)
         self.times = SplitTimes.of(self.unsplit, scale)
@@ -102,63 +103,98 @@ class RuntimeShape:
     def is_longest_path(self) -> bool:
         """Whether orders alone decide when ops start, and how much memory is in use.
 
-        Transfers and all-reduces are served first come, first served. Where an op of no time meets
-        others, memory is that of moments, not of orders. Where times are rounded, those of a stage
-        are not sums over its layers.
+        Transfers and all-reduces are served first come, first served. Where an op of no time holds
+        memory, that is one of moments, not of orders. Where times are rounded, those of a stage are
+        not sums over its layers.
         """
         instance = self.instance
-        backward = self.times.each[1:, 0].sum()
         return bool(
             instance.p2p.mode == "delay"
             and instance.allreduce is None
             and instance.objective is Objective.MAKESPAN
             and not self.rounding
-            and min(self.times.each[0, 0], backward) > 0
+            and self._take_time_where_they_hold()
+        )
+
+    def _take_time_where_they_hold(self) -> bool:
+        """Whether forwards and backwards take time in any split, but for those of empty stages."""
+        ticks, ends = self.times.fixed, (self.layers.first, self.layers.last)
+        if (
+            min(self.times.each[0, 0].min(), self.times.each[1:, 0].sum(axis=0).min())
+            <= 0
+        ):
+            return False
+        return all(
+            end is None
+            or self.least[stage] > 0
+            or not end.activation
+            or min(ticks[0, stage], ticks[1:, stage].sum()) > 0
+            for stage, end in zip((0, -1), ends, strict=True)
         )
 
     @property
     def num_rated(self) -> int:
         """Number of ways to share the layers out, times the effort for each."""
-        count = math.comb(self.layers.body.count - 1, self.stages - 1)
+        free = self.layers.body.count - int(self.least.sum())
+        count = math.comb(free + self.stages - 1, self.stages - 1)
         return count if self.is_longest_path else count * SLOW
 
     def every_split(self) -> Iterator[IntArray]:
         """Yield the layers of each stage, int64[S], of every split."""
-        count = self.layers.body.count
-        for cuts in combinations(range(1, count), self.stages - 1):
-            ends = (0, *cuts, count)
-            yield np.array([b - a for a, b in pairwise(ends)], dtype=np.int64)
+        places = self.layers.body.count - int(self.least.sum()) + self.stages
+        for cuts in combinations(range(1, places), self.stages - 1):
+            ends = (0, *cuts, places)
+            more = np.array([b - a - 1 for a, b in pairwise(ends)], dtype=np.int64)
+            yield self.least + more
 
     def least_time(self, rule: RecomputeRule) -> int:
         """Return ticks that some device needs in any split, whatever memory there is.
 
         Within a time every device takes so many layers, the most where all but one of its stages
-        have one; together they have to take all. Stages before have one layer at the least.
+        have as few as they may; together they have to take all. So few have stages before.
         """
         count, devices = self.layers.body.count, self.instance.num_devices
-        chunks = self.stages // devices
-        layer, fixed = self.times.each.sum(axis=0), self.times.fixed.sum(axis=0)
-        layers = np.arange(chunks, count + 1)
-        of_type = layers
-        if rule.limit is not None:
-            of_type = chunks - 1 + np.minimum(layers - chunks + 1, rule.limit)
-        ticks = layer[0] * (layers - of_type) + layer[rule.number] * of_type
+        fixed = self.times.fixed.sum(axis=0)
         ready = np.zeros(devices, dtype=np.int64)
         if self.instance.objective is Objective.MAKESPAN:
-            alone = layer[rule.number] + fixed[:devices]
+            least = rule.counts(self.least, self.types)
+            alone = self.times.ticks(least).sum(axis=0)[:devices]
             ready = np.cumsum(alone) - alone
         busy = [
-            self.instance.num_microbatches * (ticks + fixed[device::devices].sum())
+            self.instance.num_microbatches
+            * (self._ticks_of_device(device, rule) + fixed[device::devices].sum())
             + ready[device]
             for device in range(devices)
         ]
+        spare = count - int(self.least.sum())
 
         def are_taken(limit: int) -> bool:
             sizes = [int(np.searchsorted(row, limit, side="right")) for row in busy]
-            return min(sizes) > 0 and sum(sizes) + devices * (chunks - 1) >= count
+            return min(sizes) > 0 and sum(sizes) - devices >= spare
 
         ticks_needed = bisect_left(range(NEVER), True, key=are_taken)
         return max(0, ticks_needed - self.rounding)
+
+    def _ticks_of_device(self, device: int, rule: RecomputeRule) -> IntArray:
+        """Return the least ticks of so many layers on a device, from as few as it may have.
+
+        Under a rule for the first layers of stages the fewest recompute where one stage has most.
+        """
+        own = slice(device, None, self.instance.num_devices)
+        least, layer = self.least[own], self.times.each[:, :, device].sum(axis=0)
+        layers = np.arange(least.sum(), self.layers.body.count + 1)
+        of_type = layers
+        if rule.limit is not None:
+            few = np.minimum(least, rule.limit)
+            of_type = np.stack(
+                [
+                    few.sum()
+                    - few[k]
+                    + np.minimum(layers - least.sum() + n, rule.limit)
+                    for k, n in enumerate(least.tolist())
+                ]
+            ).min(axis=0)
+        return layer[0] * (layers - of_type) + layer[rule.number] * of_type
 
     @cached_property
     def settings(self) -> list[RuntimeSettings]:
@@ -272,9 +308,9 @@ class Contender:
         """Share out layer after layer, each to the least busy device that has room for it."""
         self.is_open = True
         shape = self.shape
-        layers = np.ones(shape.stages, dtype=np.int64)
+        layers = shape.least.copy()
         devices = np.array(shape.instance.stage_to_device)
-        for _ in range(shape.layers.body.count - shape.stages):
+        for _ in range(shape.layers.body.count - int(layers.sum())):
             ticks = shape.times.ticks(self.counts(layers)).sum(axis=0)
             busy = np.bincount(devices, weights=ticks)[devices]
             for stage in np.lexsort((ticks, busy)).tolist():
@@ -301,7 +337,9 @@ class Contender:
         if self.layers is None:
             return
         heat = HEAT * (10 if self.rounds % 3 == 2 else 1)
-        search = LayerSearch(rate, seed, self.steps, heat=heat, by_clock=False)
+        search = LayerSearch(
+            rate, seed, self.steps, least=self.shape.least, heat=heat, by_clock=False
+        )
         search.run(self.layers[None, :], clock, self.bound)
         self.rounds += 1
         self.consider(None if search.best is None else search.best[0])

@@ -102,7 +102,19 @@ def drawn(name: str, seed: int) -> Instance:
     _adds_memory(draw, data)
     _tells_microbatches_apart(draw, data)
     _leaves_more_to_weights(draw, data)
+    _empties_stages(draw, data)
     return data
+
+
+def _empties_stages(draw: Random, data: Instance) -> None:
+    """Let some stages have none of the equal layers."""
+    if "layers" not in data or draw.random() < 0.4:
+        return
+    layers, stages = data["layers"], _stages(data)
+    rows = [draw.choice([0, 0, 1]) for _ in range(stages)]
+    layers["min_per_stage"] = draw.choice([0, rows])
+    fewer = layers["body"]["count"] - draw.randint(0, 1)
+    layers["body"]["count"] = max(1, sum(rows), fewer)
 
 
 def _leaves_more_to_weights(draw: Random, data: Instance) -> None:

@@ -64,7 +64,10 @@ def value_of(
 def chunks_of(data: dict[str, Any], runtime: str) -> Iterator[int]:
     """Yield how many stages each device may have."""
     ranks, count = data["num_devices"], data["num_microbatches"]
-    tried = range(1, data["layers"]["body"]["count"] // ranks + 1)
+    layers, most = data["layers"], data["layers"]["body"]["count"]
+    if layers.get("min_per_stage") == 0:
+        most = max(ranks, most + ("first" in layers) + ("last" in layers))
+    tried = range(1, most // ranks + 1)
     if "placement" in data:
         chunks = data.get("stages_per_device", 1)
         tried = range(chunks, chunks + 1)
@@ -80,12 +83,16 @@ def types_of_stages(
     layers = data["layers"]
     count = layers["body"]["count"]
     names = ["keep", *(kind["name"] for kind in layers.get("recompute", ()))]
-    for cuts in combinations(range(1, count), stages - 1):
-        split = [b - a for a, b in pairwise((0, *cuts, count))]
+    least = layers.get("min_per_stage", 1)
+    least = least if isinstance(least, list) else [least] * stages
+    end = count - sum(least) + stages
+    for cuts in combinations(range(1, end), stages - 1):
+        more = [b - a - 1 for a, b in pairwise((0, *cuts, end))]
+        split = [few + extra for few, extra in zip(least, more, strict=True)]
         for name in names:
             yield [(name,) * n for n in split]
         if runtime == "megatron" and "full" in names:
-            for limit in range(1, count):
+            for limit in range(1, count + 1):
                 firsts = [min(n, limit) for n in split]
                 yield [
                     ("full",) * first + ("keep",) * (n - first)
@@ -163,7 +170,19 @@ def drawn(seed: int) -> tuple[dict[str, Any], str]:
     elif draw < 0.5 and runtime == "megatron" and count >= 2 * ranks:
         data |= {"placement": "interleaved", "stages_per_device": 2}
         data["num_microbatches"] = max(data["num_microbatches"], ranks)
+    _empties_stages(rng, data)
     return data, runtime
+
+
+def _empties_stages(rng: random.Random, data: dict[str, Any]) -> None:
+    """Let some stages have none of the equal layers."""
+    if rng.random() < 0.5:
+        return
+    least: int | list[int] = 0
+    if "placement" in data and rng.random() < 0.6:
+        stages = data["num_devices"] * data.get("stages_per_device", 1)
+        least = [rng.choice([0, 0, 1]) for _ in range(stages)]
+    data["layers"]["min_per_stage"] = least
 
 
 def _cost(rng: random.Random, *, is_split: bool) -> dict[str, int]:
