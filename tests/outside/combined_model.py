@@ -144,11 +144,17 @@ class _Reader:
         mode = self.mode(stage, batch)
         if mode is None or self.memory["recompute"].get("place") == "anytime":
             return Fraction(0)
-        return self.entry(mode["time"], stage)
+        return self.entry(mode["time"], stage) / self.speed(stage, batch)
+
+    def speed(self, stage: int, batch: int) -> Fraction:
+        """Return the speed of the device of a stage."""
+        speed = self.instance.get("speed", 1)
+        return self.entry(speed, self.device(stage, batch))
 
     def alone(self, kind: str, stage: int, batch: int, piece: int) -> Fraction:
         """Return the time of an op without recomputing."""
-        return self.entry(self.times[KINDS[kind]], stage, batch, piece)
+        time = self.entry(self.times[KINDS[kind]], stage, batch, piece)
+        return time / self.speed(stage, batch)
 
     def computes(self, step: int, stage: int, batch: int, piece: int) -> None:
         """Add the forward and the backward of a stage, in pieces where collectives cut them."""
@@ -289,7 +295,7 @@ class _Reader:
             amount = activation - self.entry(mode.get("held", 0), stage, batch, piece)
             back = backward.first
             if memory["recompute"].get("place", "before_backward") == "anytime":
-                time = self.entry(mode["time"], stage)
+                time = self.entry(mode["time"], stage) / self.speed(stage, batch)
                 back = program.add(self.name("R", *unit), time, pool)
                 program.wait([forward.last], back)
                 program.wait([back], backward.first)
@@ -340,6 +346,7 @@ class _Reader:
             tail = [reduction] if reduction else tail
             if "optimizer" in self.instance:
                 time = self.entry(self.instance["optimizer"], stage)
+                time /= self.entry(self.instance.get("speed", 1), device)
                 name = f"OPT{stage}/{device}{suffix}"
                 self.program.wait(
                     tail, self.program.add(name, time, ("device", device))
@@ -377,7 +384,7 @@ class _Reader:
                 cell = _cell(overlap["time"], s, t)
                 if cell is None:
                     continue
-                time = exact(cell) + again
+                time = exact(cell) / self.speed(s, i) + again
             memory = exact(_cell(overlap.get("memory", 0), s, t) or 0)
             ops = [self.name("F", *unit)]
             ops += [self.name(kind, *other) for kind in kinds]

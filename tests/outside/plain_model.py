@@ -108,6 +108,10 @@ class _Reader:
         """Return the devices of a micro-batch's stages: each pipe takes half of them."""
         return self.pipes[batch * len(self.pipes) // self.count]
 
+    def speed(self, device: int) -> Fraction:
+        """Return the speed of a device."""
+        return self.entry(self.instance.get("speed", 1), device)
+
     def entry(self, value: Any, stage: int, batch: int = 0) -> Fraction:
         """Return a number for all, by stage, or by stage and micro-batch."""
         for index in (stage, batch):
@@ -144,6 +148,7 @@ class _Reader:
         device, previous = self.pipe(batch)[stage], list[str]()
         for letter, times in kinds.items():
             duration = self.entry(self.instance["times"][times], stage, batch)
+            duration /= self.speed(device)
             name = self.program.add(
                 f"{letter}{stage}.{batch}", duration, ("device", device)
             )
@@ -190,7 +195,9 @@ class _Reader:
         if "optimizer" not in self.instance:
             return
         for device in devices:
-            duration = self.entry(self.instance["optimizer"], stage)
+            duration = self.entry(self.instance["optimizer"], stage) / self.speed(
+                device
+            )
             name = self.program.add(
                 f"OPT{stage}/{device}", duration, ("device", device)
             )

@@ -272,6 +272,8 @@ class KfacInstance(Instance):
             )
         if self.pipeline.slices is not None:
             raise InputError("expected whole micro-batches", field="pipeline.slices")
+        if self.pipeline.speed is not None:
+            raise InputError("expected devices of one speed", field="pipeline.speed")
         if self.pipeline.overlap is not None:
             raise InputError(
                 "expected a pipeline without fused blocks", field="pipeline.overlap"

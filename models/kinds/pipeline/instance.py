@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
 from ppsolve.models.kinds.pipeline.combinations import check_combination
 from ppsolve.models.kinds.pipeline.entries import (
     Lengths,
+    PerDevice,
     PerStage,
     check_length,
     count_slices,
@@ -53,6 +55,7 @@ from ppsolve.models.kinds.pipeline.slices import (
     per_unit,
     unit_sums,
 )
+from ppsolve.models.kinds.pipeline.speeds import at_speeds
 from ppsolve.models.kinds.pipeline.transfers import hops
 
 MAX_OPS = 5_000_000
@@ -64,6 +67,9 @@ class PipelineInstance(Instance):
 
     Several `steps` follow each other: a stage begins one on a device when it has ended the one
     before there. `fillers` are other jobs that run in the bubbles of all of them.
+
+    What a stage computes takes its time divided by the `speed` of its device: ops, recomputing,
+    blocks, the optimizer. Transfers, collectives, copies and fillers take theirs.
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
     packed sequences. Costs of times, memory and transfers are worked out over them. With `slices`
@@ -79,6 +85,7 @@ class PipelineInstance(Instance):
     num_devices: Annotated[Whole, Field(ge=1, le=4096)]
     stages_per_device: Annotated[Whole, Field(ge=1, le=1024)] | None = None
     num_microbatches: Annotated[Whole, Field(ge=1, le=1_000_000)]
+    speed: PerDevice | None = None
     lengths: Lengths | None = None
     slices: Slices | None = None
     placement: Placement = "linear"
@@ -115,6 +122,9 @@ class PipelineInstance(Instance):
                 field="num_microbatches",
             )
         self._check_lengths()
+        check_length("speed", self.speed, self.num_devices, "device")
+        if not all(self.device_speeds):
+            raise InputError("expected a speed above 0, got 0", field="speed")
         has_key_values = self.memory is not None and self.memory.key_value is not None
         if self.slices is not None or has_key_values:
             check_slices(self)
@@ -300,7 +310,7 @@ class PipelineInstance(Instance):
         return "stage", self.num_stages
 
     def in_numbers(self) -> Self:
-        """Return the pipeline with numbers in place of costs over lengths.
+        """Return the pipeline with numbers in place of costs over lengths and of speeds.
 
         Lists have a number per micro-batch; with slices one per slice of each micro-batch.
 
@@ -309,14 +319,17 @@ class PipelineInstance(Instance):
         InputError
             There are costs and no lengths, or a number is too large; names the entry.
         """
-        if self.slices is None and not any(map(has_costs, self.amounts().values())):
-            return self
-        sums = unit_sums(self)
-        return self.with_amounts(
-            lambda path, entry: per_unit(
-                worked_out(path, entry, self._items_of(path)[1], sums), self
+        numbers = self
+        if self.slices is not None or any(map(has_costs, self.amounts().values())):
+            sums = unit_sums(self)
+            numbers = self.with_amounts(
+                lambda path, entry: per_unit(
+                    worked_out(path, entry, self._items_of(path)[1], sums), self
+                )
             )
-        )
+        if self.speed is None:
+            return numbers
+        return numbers.model_copy(update=at_speeds(numbers))
 
     def with_amounts(self, change: Callable[[str, Any], Any], **update: Any) -> Self:
         """Return a copy with other entries in place of those of `amounts`, and other fields.
@@ -424,6 +437,18 @@ class PipelineInstance(Instance):
             turns_back = self.placement in {"wave", "vshape"} and chunk % 2 == 1
             devices.append(self.num_devices - 1 - rank if turns_back else rank)
         return tuple(devices)
+
+    @property
+    def device_speeds(self) -> tuple[Fraction, ...]:
+        """Speed of every device, 1 by default."""
+        speed = 1 if self.speed is None else self.speed
+        return tuple(entry_at(speed, device) for device in range(self.num_devices))
+
+    @property
+    def stage_speeds(self) -> tuple[Fraction, ...]:
+        """Speed of the device of every stage, where pipes are not bidirectional."""
+        speeds = self.device_speeds
+        return tuple(speeds[device] for device in self.stage_to_device)
 
     def stage_devices_of_pipes(self) -> tuple[tuple[int, ...], ...]:
         """Return the device of every stage for each pipe: one pipe, or two if bidirectional."""

@@ -358,11 +358,15 @@ def with_whole_backwards(instance: PipelineInstance) -> PipelineInstance:
     return instance.model_copy(update={"layers": unsplit, "times": times})
 
 
-def times_of_layers(layers: Layers) -> list[Fraction]:
-    """Return all times of which those of stages are multiples."""
+def times_of_layers(instance: PipelineInstance) -> list[Fraction]:
+    """Return all times of which those of stages are sums, none without layers."""
+    layers = instance.layers
+    if layers is None:
+        return []
     costs = [layers.body, *filter(None, (layers.first, layers.last))]
     times = [time for cost in costs for time in cost.by_kind().values()]
-    return list(map(Fraction, [*times, *layers.extra]))
+    speeds = set(instance.device_speeds)
+    return [Fraction(t) / speed for t in [*times, *layers.extra] for speed in speeds]
 
 
 def counts_of_document(

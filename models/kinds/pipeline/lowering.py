@@ -138,11 +138,10 @@ def lower_split(
 
     The split is the `choice` of the problem; all splits have one tick.
     """
-    assert instance.layers is not None
     problem = lower_pipeline(
         split_by(instance, counts),
         exact=exact,
-        extra_times=times_of_layers(instance.layers),
+        extra_times=times_of_layers(instance),
         scale=scale,
     )
     return replace(problem, choices={**problem.choices, CHOSEN_LAYERS: counts})

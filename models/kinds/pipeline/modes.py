@@ -331,10 +331,12 @@ class MemoryModes:
 
 def modes_of(instance: PipelineInstance) -> MemoryModes | None:
     """Return the modes of a pipeline, None where every activation is kept."""
-    memory = instance.memory
-    if memory is None or (memory.recompute is None and memory.offload is None):
+    if not instance.has_modes:
         return None
-    return MemoryModes(instance.in_numbers(), memory.recompute, memory.offload)
+    numbers = instance.in_numbers()
+    memory = numbers.memory
+    assert memory is not None
+    return MemoryModes(numbers, memory.recompute, memory.offload)
 
 
 def has_open_modes(instance: PipelineInstance) -> bool:

@@ -7,7 +7,6 @@ from decimal import Decimal
 import numpy as np
 
 from ppsolve.models.kinds.pipeline.entries import row_of
-from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
@@ -35,10 +34,11 @@ def as_torch_runs(instance: PipelineInstance) -> PipelineInstance:
     ]
     inputs[0] = [Decimal(0)]
     changed: dict[str, object] = {
-        "times": Times(
-            forward=times.forward,
-            backward_input=tuple(map(_entry, inputs)),
-            backward_weight=tuple(map(_entry, weights)),
+        "times": times.model_copy(
+            update={
+                "backward_input": tuple(map(_entry, inputs)),
+                "backward_weight": tuple(map(_entry, weights)),
+            }
         )
     }
     if plain.memory is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.collective_ops import OP_KIND_OF
 from ppsolve.models.kinds.pipeline.collectives import Collectives
-from ppsolve.models.kinds.pipeline.entries import EXACT, TIME_FIELDS, row_of
+from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS, row_of
 from ppsolve.models.kinds.pipeline.fields import Times
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
@@ -53,32 +53,27 @@ def without_collectives(instance: PipelineInstance) -> PipelineInstance:
     collectives = instance.collectives
     if collectives is None:
         return instance
-    reduction = collectives.reduce_scatter
-    return instance.model_copy(
+    reduction, numbers = collectives.reduce_scatter, instance.in_numbers()
+    return numbers.model_copy(
         update={
-            "times": _in_one_piece(instance, collectives),
+            "times": _in_one_piece(numbers, collectives),
             "allreduce": instance.allreduce if reduction is None else reduction,
             "collectives": None,
         }
     )
 
 
-def _in_one_piece(instance: PipelineInstance, collectives: Collectives) -> Times:
-    times = instance.in_numbers().times
-    longer: dict[str, Any] = {}
-    with localcontext(EXACT):
-        for kind, inside in collectives.by_kind().items():
-            rows: list[Any] = []
-            for stage in range(instance.num_stages):
-                row = row_of(times.by_kind()[kind], stage)
-                extra = sum(time for time in inside.times(stage) if time is not None)
-                rows.append(
-                    tuple(time + extra for time in row)
-                    if len(row) > 1
-                    else row[0] + extra
-                )
-            longer[TIME_FIELDS[kind]] = tuple(rows)
-    return times.model_copy(update=longer)
+def _in_one_piece(numbers: PipelineInstance, collectives: Collectives) -> Times:
+    """Return the times of ops with their collectives, of a pipeline in numbers."""
+    entries, longer = numbers.times.by_kind(), dict[str, Any]()
+    for kind, inside in collectives.by_kind().items():
+        rows: list[Any] = []
+        for stage in range(numbers.num_stages):
+            extra = sum(Fraction(time or 0) for time in inside.times(stage))
+            row = [Fraction(time) + extra for time in row_of(entries[kind], stage)]
+            rows.append(tuple(row) if len(row) > 1 else row[0])
+        longer[TIME_FIELDS[kind]] = tuple(rows)
+    return numbers.times.model_copy(update=longer)
 
 
 def add_collectives(

@@ -141,6 +141,7 @@ def _refuse_more(instance: Any) -> None:
         "layers",
         "overlap",
         "slices",
+        "speed",
     )
     memory = ("recompute", "offload", "forward_peak", "left_to_weight")
     wrong |= {

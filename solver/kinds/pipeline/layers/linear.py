@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -35,20 +36,23 @@ class SplitTimes:
 
     @classmethod
     def of(cls, instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
-        """Return the times of the layers of a pipeline in ticks."""
+        """Return the times of the layers of a pipeline in ticks, on the device of each stage."""
         layers = instance.layers
         assert layers is not None
         fields = tuple(TIME_FIELDS[kind] for kind in layers.body.by_kind())
         shape = len(fields), len(layers.names), instance.num_stages
         each = np.zeros(shape, dtype=np.int64)
         fixed = np.zeros((len(fields), instance.num_stages), dtype=np.int64)
+        speeds = instance.stage_speeds
         for row, field in enumerate(fields):
-            each[row] = scale.ticks(Fraction(getattr(layers.body, field)))
+            time = Fraction(getattr(layers.body, field))
+            each[row] = [scale.ticks(time / speed) for speed in speeds]
             for other, place in ((layers.first, 0), (layers.last, -1)):
                 if other is not None:
-                    fixed[row, place] += scale.ticks(Fraction(getattr(other, field)))
-        extra = [scale.ticks(Fraction(time)) for time in layers.extra]
-        each[1] += np.array(extra)[:, None]
+                    time = Fraction(getattr(other, field)) / speeds[place]
+                    fixed[row, place] += scale.ticks(time)
+        for number, time in enumerate(map(Fraction, layers.extra)):
+            each[1, number] += [scale.ticks(time / speed) for speed in speeds]
         return cls(fields, each, fixed)
 
     def ticks(self, counts: IntArray) -> IntArray:
@@ -78,6 +82,27 @@ def least_times(instance: PipelineInstance, scale: TimeScale) -> SplitTimes:
         each=times.each * share.numerator // share.denominator,
         fixed=times.fixed * share.numerator // share.denominator,
     )
+
+
+def mean_work(instance: PipelineInstance, scale: TimeScale) -> int:
+    """Return ticks that some device is busy in any split, if all layers are kept.
+
+    Devices do their work together, each so fast.
+    """
+    layers, blocks = instance.layers, instance.overlap
+    assert layers is not None
+    work = Fraction(0)
+    for cost, count in (
+        (layers.body, layers.body.count),
+        (layers.first, 1),
+        (layers.last, 1),
+    ):
+        if cost is not None:
+            work += count * sum(map(Fraction, cost.by_kind().values()))
+    if blocks is not None and blocks.ratio is not None:
+        work *= Fraction(blocks.ratio)
+    time = instance.num_microbatches * work / sum(instance.device_speeds)
+    return math.ceil(time / scale.tick)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,7 @@ class PipelineSpace:
         refuse_huge(instance)
         self.instance = instance
         self.numbers = instance.in_numbers()
-        layers = instance.layers
-        extra = [] if layers is None else times_of_layers(layers)
+        extra = times_of_layers(instance)
         self.scale = scale_of(
             self.numbers,
             exact=exact,

@@ -40,7 +40,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     solve_jointly,
 )
-from ppsolve.solver.kinds.pipeline.layers.linear import least_times, rounding_of
+from ppsolve.solver.kinds.pipeline.layers.linear import least_times, mean_work
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, balanced_split
 from ppsolve.solver.kinds.pipeline.layers.steps import (
     FURTHER_SPLITS,
@@ -497,12 +497,9 @@ class ChoiceTask(ScheduleTask):
 
     def _bound_by_layers(self, clock: Clock | None) -> None:
         instance, scale = self.instance, self.scale
-        times = least_times(instance, scale)
-        layers = instance.layers.body.count * times.each[:, 0, 0].sum()
-        work = instance.num_microbatches * int(layers + times.fixed.sum())
-        mean = -(-work // instance.num_devices) - rounding_of(instance, scale)
-        self.board.raise_bound(max(0, mean), LAYERS)
+        self.board.raise_bound(mean_work(instance, scale), LAYERS)
         if self.objective is Objective.MAKESPAN:
+            times = least_times(instance, scale)
             answer = balanced_split(instance, scale, times, clock)
             self.balanced = answer.counts
             self.board.raise_bound(answer.bound, LAYERS)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -227,8 +226,8 @@ def _alike(instance: PipelineInstance, count: int) -> PipelineInstance:
     )
 
 
-def _mean(numbers: tuple[Decimal, ...]) -> Decimal:
-    return sum(numbers, Decimal(0)) / len(numbers)
+def _mean(numbers: tuple[Any, ...]) -> Any:
+    return sum(numbers[1:], numbers[0]) / len(numbers)
 
 
 class _AmountTables:

@@ -103,6 +103,7 @@ def drawn(name: str, seed: int) -> Instance:
     _tells_microbatches_apart(draw, data)
     _leaves_more_to_weights(draw, data)
     _empties_stages(draw, data)
+    _slows_devices(draw, data)
     return data
 
 
@@ -115,6 +116,14 @@ def _empties_stages(draw: Random, data: Instance) -> None:
     layers["min_per_stage"] = draw.choice([0, rows])
     fewer = layers["body"]["count"] - draw.randint(0, 1)
     layers["body"]["count"] = max(1, sum(rows), fewer)
+
+
+def _slows_devices(draw: Random, data: Instance) -> None:
+    """Let the devices have speeds of their own, where they may."""
+    has_choice = any("devices" in filler for filler in data.get("fillers", []))
+    is_refused = has_choice or data.get("placement") == "bidirectional"
+    if draw.random() < 0.4 and not is_refused:
+        data["speed"] = [draw.choice([1, 2, 0.5, 0.8, 1.25]) for _ in range(2)]
 
 
 def _leaves_more_to_weights(draw: Random, data: Instance) -> None:
@@ -390,6 +399,7 @@ def _op(draw: Random, data: Instance) -> str:
 
 def _fillers(draw: Random, data: Instance) -> None:
     data["fillers"] = []
+    is_cut = bool({"slices", "collectives"} & data.keys())
     for number in range(draw.choice([1, 1, 2])):
         filler: Instance = {
             "name": f"x{number}",
@@ -411,7 +421,7 @@ def _fillers(draw: Random, data: Instance) -> None:
             filler["devices"] = [1 - filler["device"]]
         elif draw.random() < 0.4:
             filler["memory"] = {"running": draw.choice([0.5, 1, 2])}
-            is_one_op = "." in filler.get("after", "") and "slices" not in data
+            is_one_op = "." in filler.get("after", "") and not is_cut
             if is_one_op and draw.random() < 0.5:
                 filler["memory"]["waiting"] = draw.choice([0.5, 1])
         data["fillers"].append(filler)

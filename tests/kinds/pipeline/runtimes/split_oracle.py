@@ -28,7 +28,7 @@ def best_of(data: dict[str, Any], runtime: str) -> int | None:
             legal = range(ranks, count + 1)
             sizes = [n for n in legal if count % n == 0 or count % n >= ranks]
         for types in types_of_stages(data, runtime, ranks * chunks):
-            stages = stages_of(data["layers"], types)
+            stages = stages_of(data, types)
             for size in sizes:
                 rows = [
                     row_of(rank, ranks, chunks, count, size) for rank in range(ranks)
@@ -54,7 +54,7 @@ def value_of(
     """
     ranks, count = data["num_devices"], data["num_microbatches"]
     types = [(name,) * min(n, limit) + ("keep",) * max(0, n - limit) for n in split]
-    stages = stages_of(data["layers"], types)
+    stages = stages_of(data, types)
     rows = [row_of(rank, ranks, chunks, count, size) for rank in range(ranks)]
     if any(peak_of(row, stages, ranks) > data["memory"]["capacity"] for row in rows):
         return None
@@ -100,12 +100,14 @@ def types_of_stages(
                 ]
 
 
-def stages_of(layers: dict[str, Any], types: list[Row]) -> list[dict[str, int]]:
+def stages_of(data: dict[str, Any], types: list[Row]) -> list[dict[str, Any]]:
     """Return what the stages of a split take, as of `runtime_oracle`."""
+    layers, speeds = data["layers"], data.get("speed", [1] * data["num_devices"])
     extra = {kind["name"]: kind["time"] for kind in layers.get("recompute", ())}
     held = {kind["name"]: kind["held"] for kind in layers.get("recompute", ())}
     stages = []
     for stage, row in enumerate(types):
+        speed = speeds[stage % len(speeds)]
         costs = [(layers["body"], name) for name in row]
         if stage == 0 and "first" in layers:
             costs.append((layers["first"], "keep"))
@@ -120,8 +122,8 @@ def stages_of(layers: dict[str, Any], types: list[Row]) -> list[dict[str, int]]:
         )
         stages.append(
             {
-                "forward": sum(cost["forward"] for cost, _ in costs),
-                "backward_input": backward,
+                "forward": sum(cost["forward"] for cost, _ in costs) / speed,
+                "backward_input": backward / speed,
                 "backward_weight": 0,
                 "optimizer": 0,
                 "state_bytes": sum(cost.get("static", 0) for cost, _ in costs),
@@ -171,6 +173,8 @@ def drawn(seed: int) -> tuple[dict[str, Any], str]:
         data |= {"placement": "interleaved", "stages_per_device": 2}
         data["num_microbatches"] = max(data["num_microbatches"], ranks)
     _empties_stages(rng, data)
+    if rng.random() < 0.3:
+        data["speed"] = [rng.choice([1, 0.5, 0.25]) for _ in range(ranks)]
     return data, runtime
 
 
