@@ -203,3 +203,11 @@ def test_only_optimizing_knows_the_time_of_a_program() -> None:
             pipeline({"time": "block", "programs": {"block": PROGRAM}}), "combined-1f1b"
         )
     assert caught.value.field == "overlap.time"
+
+
+def test_the_time_of_a_program_is_that_of_a_device_of_speed_one() -> None:
+    programs = {"time": "block", "programs": {"block": PROGRAM}}
+    for overlap in (programs, {"time": 15}):
+        twice = ppsolve.optimize(pipeline(overlap, speed=0.5), time_limit=20)
+        assert twice.status is Status.OPTIMAL
+        assert twice.value == 2 * solved(overlap).value

@@ -18,9 +18,6 @@ REFUSED = (
     ("replicas", "overlap", "blocks are told by micro-batch, whatever its replica"),
     ("layers", "placement", "bidirectional pipes hold every layer twice"),
     ("overlap", "collectives inside ops", "blocks hide them already"),
-    ("speed", "placement", "bidirectional pipes have each stage on two devices"),
-    ("speed", "fillers with devices", "a filler takes as long on each of them"),
-    ("speed", "overlap with programs", "a program has the times of one device"),
 )
 """Two parts of a pipeline that refuse each other, and why."""
 
@@ -31,9 +28,6 @@ def check_combination(instance: PipelineInstance) -> None:
     plain = ("slices", "replicas", "layers", "overlap", "fillers", "collectives")
     used = {
         **{field: bool(getattr(instance, field)) for field in plain},
-        "speed": instance.speed is not None,
-        "fillers with devices": instance.has_device_choice,
-        "overlap with programs": bool(instance.overlap and instance.overlap.programs),
         "placement": instance.placement == "bidirectional",
         "steps": instance.steps > 1,
         "collectives inside ops": inside is not None and bool(inside.by_kind()),

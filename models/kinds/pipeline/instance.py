@@ -122,9 +122,7 @@ class PipelineInstance(Instance):
                 field="num_microbatches",
             )
         self._check_lengths()
-        check_length("speed", self.speed, self.num_devices, "device")
-        if not all(self.device_speeds):
-            raise InputError("expected a speed above 0, got 0", field="speed")
+        self._check_speed()
         has_key_values = self.memory is not None and self.memory.key_value is not None
         if self.slices is not None or has_key_values:
             check_slices(self)
@@ -239,6 +237,18 @@ class PipelineInstance(Instance):
             raise InputError(
                 f"expected at most {MAX_OPS} ops, collectives and pieces included",
                 field="collectives",
+            )
+
+    def _check_speed(self) -> None:
+        check_length("speed", self.speed, self.num_devices, "device")
+        speeds = self.device_speeds
+        if not all(speeds):
+            raise InputError("expected a speed above 0, got 0", field="speed")
+        if self.placement == "bidirectional" and speeds != speeds[::-1]:
+            raise InputError(
+                "expected one speed for the two devices of each stage where pipes are "
+                "bidirectional",
+                field="speed",
             )
 
     def _check_lengths(self) -> None:
@@ -446,7 +456,7 @@ class PipelineInstance(Instance):
 
     @property
     def stage_speeds(self) -> tuple[Fraction, ...]:
-        """Speed of the device of every stage, where pipes are not bidirectional."""
+        """Speed of the device of every stage; both pipes have the same."""
         speeds = self.device_speeds
         return tuple(speeds[device] for device in self.stage_to_device)
 

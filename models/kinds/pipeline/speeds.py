@@ -67,7 +67,10 @@ def _fused(blocks: FusedBlocks, speeds: Sequence[Fraction]) -> FusedBlocks:
         row = blocks.time[stage] if isinstance(blocks.time, tuple) else blocks.time
         cells = row if isinstance(row, tuple) else (row,) * len(speeds)
         # Blocks are of stages on one device, which have its speed.
-        rows.append(
-            tuple(None if cell is None else Fraction(cell) / speed for cell in cells)
-        )
+        rows.append(tuple(_time_of_block(cell, speed) for cell in cells))
     return blocks.model_copy(update={"time": tuple(rows)})
+
+
+def _time_of_block(cell: Any, speed: Fraction) -> Any:
+    # The time of a program is not known yet.
+    return cell if cell is None or isinstance(cell, str) else Fraction(cell) / speed

@@ -129,14 +129,13 @@ def test_a_runtime_keeps_the_times_of_devices() -> None:
         ({"speed": [1, 2, 3]}, "speed", "2 entries (one per device)"),
         ({"speed": [1, 0]}, "speed", "above 0"),
         (
-            {"placement": "bidirectional", "times": {"forward": 1, "backward": 1}},
-            "placement",
-            "on two devices",
-        ),
-        (
-            {"fillers": [{"name": "x", "device": 0, "devices": [1], "pieces": [1]}]},
-            "fillers",
-            "as long on each",
+            {
+                "placement": "bidirectional",
+                "stages_per_device": 1,
+                "times": {"forward": 1, "backward": 1},
+            },
+            "speed",
+            "one speed for the two devices of each stage",
         ),
     ],
 )

@@ -120,10 +120,10 @@ def _empties_stages(draw: Random, data: Instance) -> None:
 
 def _slows_devices(draw: Random, data: Instance) -> None:
     """Let the devices have speeds of their own, where they may."""
-    has_choice = any("devices" in filler for filler in data.get("fillers", []))
-    is_refused = has_choice or data.get("placement") == "bidirectional"
-    if draw.random() < 0.4 and not is_refused:
-        data["speed"] = [draw.choice([1, 2, 0.5, 0.8, 1.25]) for _ in range(2)]
+    if draw.random() < 0.4:
+        speeds = [draw.choice([1, 2, 0.5, 0.8, 1.25]) for _ in range(2)]
+        is_two_way = data.get("placement") == "bidirectional"
+        data["speed"] = speeds[:1] * 2 if is_two_way else speeds
 
 
 def _leaves_more_to_weights(draw: Random, data: Instance) -> None:
