@@ -10,9 +10,14 @@ import pytest
 
 import ppsolve
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
+from ppsolve.solver.board import Board
 from ppsolve.solver.checker import check_schedule
+from ppsolve.solver.heuristics.frontier_beam import frontier_beam
+from ppsolve.solver.heuristics.heuristic import Effort
+from ppsolve.solver.heuristics.params import FrontierBeamParams, HeuristicParams
 from tests.outside.generators import drawn
 from tests.outside.plain_model import plain_optimum
 
@@ -72,3 +77,57 @@ def test_the_optimum_is_that_of_the_plain_model(number: int) -> None:
             value = None if result.value is None else Fraction(str(result.value))
             assert value == optimum, (seed, objective)
             assert result.status == ("INFEASIBLE" if optimum is None else "OPTIMAL")
+
+
+@pytest.mark.parametrize("number", [0, *MANY])
+def test_beams_bound_all_schedules_and_reach_the_best_of_lines(number: int) -> None:
+    """Where devices have one stage each, wide beams are exact: rows end in turn on each."""
+    wide = FrontierBeamParams(first_width=100_000, most_width=100_000)
+    applied = 0
+    for seed in range(30 * number, 30 * number + 30):
+        instance = drawn("growing", seed)
+        problem = lower(PipelineInstance(**instance))
+        spent = Effort(board=Board(), params=HeuristicParams(beam=wide))
+        try:
+            schedule = frontier_beam(problem, spent)
+        except NotApplicableError:
+            continue
+        applied += 1
+        optimum, tick = plain_optimum(instance), problem.scale.tick
+        if optimum is None:
+            assert schedule is None, seed
+            continue
+        assert spent.board.bound.value * tick <= optimum, seed
+        if schedule is not None:
+            assert not check_schedule(problem, schedule), seed
+            assert schedule.value * tick >= optimum, seed
+        if instance["placement"] == "linear":
+            assert schedule is not None, seed
+            assert schedule.value * tick == spent.board.bound.value * tick == optimum
+    assert applied > 3
+
+
+def test_rows_of_several_stages_need_not_end_in_turn() -> None:
+    """If each had to end alone, the one that has come furthest first, 32 would be the best."""
+    instance: dict[str, Any] = {
+        "num_devices": 2,
+        "num_microbatches": 2,
+        "placement": "interleaved",
+        "stages_per_device": 2,
+        "times": {
+            "forward": [3, 3, 1, 2],
+            "backward_input": [1, 3, 3, 1],
+            "backward_weight": [2, 1, 1, 3],
+        },
+        "memory": {
+            "capacity": 8,
+            "activation": [2, 1, 1, 1],
+            "left_to_weight": [6, 2, 0.5, 3],
+        },
+    }
+    assert plain_optimum(instance) == 29
+    spent = Effort(board=Board())
+    frontier_beam(lower(PipelineInstance(**instance)), spent)
+    assert spent.board.bound.value <= 29
+    result = ppsolve.optimize(PipelineInstance(**instance), time_limit=20)
+    assert (result.value, result.status) == (29, "OPTIMAL")
