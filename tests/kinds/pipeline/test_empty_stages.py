@@ -17,6 +17,7 @@ from ppsolve.models.kinds.pipeline.layers import Layers, open_chunks, split_by
 from ppsolve.solver.formats.layers import parse_layout
 from ppsolve.solver.formats.megatron import LayerTimes, instance_of
 from ppsolve.solver.kinds.pipeline.layers.ordered import OrderedSplits
+from ppsolve.solver.kinds.pipeline.layers.rules import first_rules
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
 from tests.kinds.pipeline.runtimes import split_oracle
 from tests.paths import DATA
@@ -126,6 +127,16 @@ def test_layouts_take_what_a_simulator_says(split: list[int], time: int) -> None
     data = json.loads(LOSS_ALONE.read_text()) | {"p2p": {"latency": 0}}
     data["memory"] = {"capacity": 1}
     assert split_oracle.value_of(data, split, "keep", 0, 5, 8) == time
+
+
+def test_the_first_layers_of_stages_are_fewer_than_one_stage_may_have() -> None:
+    """Of 4 layers with one on each of three stages, a stage has at most 2."""
+    body = {"count": 4, **ONE, "activation": 1}
+    full = [{"name": "full", "time": 1}]
+    for least, limits in (([1, 1, 1, 0], [1]), (0, [1, 2, 3]), (1, [])):
+        fields = {"body": body, "recompute": full, "min_per_stage": least}
+        rules = first_rules(Layers.parse(fields), 4)
+        assert [rule.limit for rule in rules] == limits
 
 
 def test_open_chunks_count_the_ends_where_stages_may_be_empty() -> None:

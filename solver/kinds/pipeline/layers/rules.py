@@ -65,6 +65,6 @@ def first_rules(layers: Layers, stages: int) -> Iterator[RecomputeRule]:
         return
     number = layers.names.index(FULL)
     least = layers.least(stages)
-    most = layers.body.count - int(least.sum() - least.min())
+    most = layers.body.count - int(least.sum() - least.max())
     for limit in range(1, most):
         yield RecomputeRule(FULL, number, limit)
