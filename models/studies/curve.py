@@ -48,7 +48,7 @@ class Curve(ShownInNotebooks, ReportedFile):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
     `gap` is (value - bound) / value. `kept` are the points where every activation is kept, of a
-    pipeline whose activations need not be.
+    pipeline whose activations need not be. With a `runtime` all points are of what it runs.
     """
 
     kind: Literal["curve"] = "curve"
@@ -56,6 +56,7 @@ class Curve(ShownInNotebooks, ReportedFile):
     over: Over
     objective: str
     time_unit: str
+    runtime: str | None = None
     wall_seconds: float = 0.0
     interrupted: bool = False
     points: tuple[CurvePoint, ...]

@@ -25,12 +25,16 @@ class WhatIfRow(SolvedPoint):
 
 
 class WhatIf(ShownInNotebooks, ReportedFile):
-    """Best values and bounds of a pipeline as it is (the first row) and under changes."""
+    """Best values and bounds of a pipeline as it is (the first row) and under changes.
+
+    With a `runtime` all rows are of what it runs.
+    """
 
     kind: Literal["what-if"] = "what-if"
     instance: str
     objective: str
     time_unit: str
+    runtime: str | None = None
     wall_seconds: float = 0.0
     interrupted: bool = False
     rows: tuple[WhatIfRow, ...] = Field(min_length=1)

@@ -167,7 +167,11 @@ def optimize(
         result = run(lambda: prepared(kind.task(instance, exact=exact)))
     else:
         result = optimize_for(
-            narrowed(instance, runtime, exact=exact), run, prepared, clock
+            narrowed(instance, runtime, exact=exact),
+            run,
+            prepared,
+            clock,
+            params.steps.any_order_share,
         )
     return result if inner is None else of_both_levels(inner, result, inner_results)
 

@@ -43,11 +43,13 @@ def optimize_for(
     run: Callable[..., Result],
     prepare: Callable[..., Task],
     clock: Clock,
+    any_order_share: float,
 ) -> Result:
     """Find the best schedule that a runtime runs, then the best of all within the same time.
 
     `run` solves the task that a function makes, by default within the clock of the call; `prepare`
-    prepares a task as the call asks, or to begin with a schedule that is given.
+    prepares a task as the call asks, or to begin with a schedule that is given. `any_order_share`
+    is the share of the time left for the best of all schedules, which is not sought without any.
     """
     if not narrowing.is_finite:
         result = run(lambda: prepare(narrowing.task()))
@@ -58,12 +60,16 @@ def optimize_for(
         tasks.append(narrowing.task())
         return prepare(tasks[0])
 
-    result, best = run(make, clock.share(narrowing.first_share)), None
+    first_share = narrowing.first_share if any_order_share else 1.0
+    result, best = run(make, clock.share(first_share)), None
     if not tasks:
         return result
     update: dict[str, Any] = {}
-    if result.stop_reason is not StopReason.INTERRUPTED:
-        best = run(lambda: prepare(narrowing.any_order(), tasks[0].schedule))
+    if any_order_share and result.stop_reason is not StopReason.INTERRUPTED:
+        best = run(
+            lambda: prepare(narrowing.any_order(), tasks[0].schedule),
+            clock.share(any_order_share),
+        )
         if best.stop_reason is StopReason.INTERRUPTED:
             update["stop_reason"] = StopReason.INTERRUPTED
     update |= narrowing.fields(tasks[0], result, best)

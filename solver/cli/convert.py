@@ -207,10 +207,10 @@ def convert_torch_csv_command(
     say(f"note: {pipeline.objective} {entry.value} {unit}, {how}")
 
 
-@group.command("megatron-layout", short_help="Megatron-LM's layout string to a split.")
+@group.command("megatron-layout", short_help="Megatron-LM's layout to a split.")
 def convert_layout_command(
     layout: Annotated[
-        str, argument("LAYOUT", "Layout string, or a file that holds one.")
+        str, argument("LAYOUT", "Layout string or lists of names, or a file of them.")
     ],
     ranks: Annotated[int, value("P", "Pipeline ranks (pipeline size).", min=1)],
     layers: Annotated[
@@ -224,8 +224,9 @@ def convert_layout_command(
     ] = None,
     output: opt.TextOutput = "-",
 ) -> None:
-    """Convert a layout string of Megatron-LM to its split, or with times to an instance.
+    """Convert a layout of Megatron-LM to its split, or with times to an instance.
 
+    Lists are those of configurations, [["embedding", "decoder"], ["decoder", "loss"]], as JSON.
     The split (JSON) lists the stages and the decoder layers of each, by stage and by rank and
     chunk. --times names a file {"num_microbatches", "decoder": {"forward", "backward"}, ...}, with
     "embedding", "mtp", "loss", "time_unit" and "p2p" where they count; "decoder" may be a list with

@@ -17,7 +17,7 @@ from ppsolve.models.studies.curve import Curve, Over, SolvedPoint
 from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.guard import ExitCode, about_file, say
+from ppsolve.solver.cli.guard import ExitCode, about_file, about_options, say
 from ppsolve.solver.cli.options import value
 from ppsolve.solver.cli.output import (
     check_outputs,
@@ -51,6 +51,7 @@ def curve_command(
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds for all points.", minimum=0.1)
     ] = TIME_LIMIT,
+    runtime: opt.Runtime = None,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
@@ -69,13 +70,14 @@ def curve_command(
         form = chart_format(chart)
     over, text = _one_of({Over.CAPACITY: capacity, Over.MICROBATCHES: microbatches})
     instance = load_instance(file)
-    with about_file(instance, file):
+    with about_file(instance, file), about_options({"runtime": "--for"}):
         study = curve(
             instance,
             over,
             [text],
             time_limit=time_limit,
             on_point=lambda snapshot: _note(snapshot, output, quiet=quiet),
+            runtime=runtime,
             workers=workers,
             seed=seed,
         )
@@ -169,6 +171,7 @@ def what_if_command(
     time_limit: Annotated[
         float, opt.time_limit("Wall seconds in all.", minimum=0.1)
     ] = TIME_LIMIT,
+    runtime: opt.Runtime = None,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
@@ -189,12 +192,13 @@ def what_if_command(
     check_outputs({"--output": output, "--html": html}, file)
     instance = load_instance(file)
     texts = {name: text for name, text in vars(changes).items() if text is not None}
-    with about_file(instance, file):
+    with about_file(instance, file), about_options({"runtime": "--for"}):
         study = what_if(
             instance,
             texts,
             time_limit=time_limit,
             on_row=lambda snapshot: _note(snapshot, output, quiet=quiet),
+            runtime=runtime,
             workers=workers,
             seed=seed,
         )

@@ -67,6 +67,14 @@ HeuristicName = Annotated[
 GroupSize = Annotated[
     int | None, value("G", "Micro-batches in a group of an interleaved order.", min=1)
 ]
+Runtime = Annotated[
+    str | None,
+    value(
+        "NAME",
+        "Only what this runtime runs: torch, torchtitan, megatron, colossalai, primus, deepspeed.",
+        "--for",
+    ),
+]
 Json = Annotated[bool, flag("Print one JSON document on stdout.", "--json")]
 Output = Annotated[
     Path | None,
@@ -137,15 +145,7 @@ class SolveOptions:
             "Among equal makespans, prefer a schedule that jitter of CV (e.g. 0.02) delays less.",
         ),
     ] = None
-    runtime: Annotated[
-        str | None,
-        value(
-            "NAME",
-            "Only what this runtime runs: torch, torchtitan, megatron, colossalai, primus, "
-            "deepspeed.",
-            "--for",
-        ),
-    ] = None
+    runtime: Runtime = None
     verify: Annotated[
         bool | None,
         Option(

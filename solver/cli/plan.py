@@ -67,14 +67,7 @@ class PlanOptions:
             max=1,
         ),
     ] = 0.0
-    runtime: Annotated[
-        str | None,
-        value(
-            "NAME",
-            "Only what this runtime runs, as of optimize: megatron, torch, ...",
-            "--for",
-        ),
-    ] = None
+    runtime: opt.Runtime = None
     exhaustive: Annotated[
         bool,
         flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive"),

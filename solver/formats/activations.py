@@ -15,6 +15,7 @@ from ppsolve.solver.formats.layers import DECODER, RECOMPUTE, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
+from ppsolve.solver.kinds.pipeline.runtimes.recomputing import is_selective
 
 HAND_MADE = frozenset({"torch", "torchtitan"})
 """Runtimes whose users wrap the modules of a stage themselves."""
@@ -27,23 +28,6 @@ OFFLOADS = {
     "primus": "set offload_ops to the ops whose activations are copied out",
 }
 """Runtimes that copy activations to the host, and what has to be known of that."""
-
-SELECTIVE = "selective"
-"""Name of the mode that recomputes what Megatron-LM does where no modules are named."""
-
-MODULES = frozenset(
-    {
-        "core_attn",
-        "layernorm",
-        "mhc",
-        "mla_up_proj",
-        "mlp",
-        "moe",
-        "moe_act",
-        "shared_experts",
-    }
-)
-"""Modules of a layer that Megatron-LM recomputes in every layer, by these names."""
 
 WINDOW_FLAG = "--num-microbatches-with-partial-activation-checkpoints"
 
@@ -67,20 +51,15 @@ def layer_modes(
     )
 
 
-def modules_of(mode: str) -> list[str]:
-    """Return the modules that a mode names, ``mla_up_proj mlp``; none where it names others too."""
-    names = mode.split()
-    return names if MODULES.issuperset(names) else []
-
-
-def is_selective(mode: str) -> bool:
-    """Whether a mode recomputes modules of every layer, named or those that Megatron-LM has."""
-    return mode == SELECTIVE or bool(modules_of(mode))
-
-
 def modes_in(program: RuntimeProgram) -> set[str]:
     """Return the modes of all stages, layers and micro-batches."""
     return {mode for row in program.modes or program.layer_modes for mode in row}
+
+
+def recomputed_modes(program: RuntimeProgram) -> set[str]:
+    """Return the modes of all stages, without what the first micro-batches of windows keep."""
+    kept = {KEEP} if _window(program, "megatron") is not None else set()
+    return modes_in(program) - kept
 
 
 def with_recomputed(
@@ -137,7 +116,7 @@ def notes_on_modes(
             f"modes: stage {partly[0]} recomputes some micro-batches only, which no file for "
             f"{target} can say"
         )
-    named = modes_in(program)
+    named = recomputed_modes(program) if target == "megatron" else modes_in(program)
     has_modules = any(map(is_selective, named))
     if target == "deepspeed" and program.layer_modes and len(named) == 1:
         yield (

@@ -3,7 +3,8 @@
 A layout string (``--pipeline-model-parallel-layout``) is ``Et*3|(tt|)*29,m|L``: ``E`` is the
 embedding, ``t`` a decoder layer, ``m`` a layer of multi-token prediction, ``L`` the loss; bars
 separate stages, commas count for nothing. Repeats are text: first ``(...)*n``, then ``x*n`` of any
-one character. Accepted is what the layout class of Megatron-LM accepts (main, 2026-08-22).
+one character. Configurations have lists of names instead, ``[["embedding", "decoder"], ["loss"]]``,
+which are read as JSON. Accepted is what the layout class of Megatron-LM accepts (main, 2026-08-22).
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.files import parse_json
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 
 EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
 LAYERS = (EMBEDDING, DECODER, MTP, LOSS)
+NAMES = dict(zip(("embedding", "decoder", "mtp", "loss"), LAYERS, strict=True))
 RECOMPUTE = "--recompute"
 
 _GROUP = re.compile(r"\(([^)]+)\)\*([0-9]+)")
@@ -84,12 +88,14 @@ def parse_layout(
     num_layers: int | None = None,
     mtp_layers: int | None = None,
 ) -> MegatronLayout:
-    """Read the layers of each stage from a layout string.
+    """Read the layers of each stage from a layout string, or from lists in JSON.
 
     They must include `num_layers` decoder layers and `mtp_layers` of multi-token prediction, by
     default any number. Raises `InputError` where Megatron-LM refuses the string; says why.
     """
-    layout = MegatronLayout(tuple(_unrolled(text).split("|")), num_ranks)
+    is_list = text.lstrip().startswith("[")
+    stages = _named(text) if is_list else tuple(_unrolled(text).split("|"))
+    layout = MegatronLayout(stages, num_ranks)
     for number, stage in enumerate(layout.stages):
         wrong = next((letter for letter in stage if letter not in LAYERS), None)
         if wrong is not None:
@@ -123,6 +129,29 @@ def parse_layout(
 
 def _wrong(message: str) -> InputError:
     return InputError(message, field="layout")
+
+
+def _named(text: str) -> tuple[str, ...]:
+    """Return the letters of each stage from lists of names, one list for each stage."""
+    with errors_about("layout"):
+        rows = parse_json(text, "layout")
+    known, stages = tuple(NAMES), []
+    for number, row in enumerate(rows):
+        if not isinstance(row, list):
+            raise _wrong(
+                f"expected a list of names in stage {number}, got {describe(row)}"
+            )
+        names = [
+            name.strip().lower() if isinstance(name, str) else name for name in row
+        ]
+        wrong = next((name for name in names if name not in known), None)
+        if wrong is not None:
+            listed = ", ".join(known)
+            raise _wrong(
+                f"expected one of {listed} in stage {number}, got {describe(wrong)}"
+            )
+        stages.append("".join(NAMES[name] for name in names))
+    return tuple(stages)
 
 
 def _unrolled(text: str) -> str:

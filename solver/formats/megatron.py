@@ -25,11 +25,12 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import OFFLOAD
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
-from ppsolve.solver.formats.activations import is_selective, modes_in, modules_of
+from ppsolve.solver.formats.activations import recomputed_modes
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
+from ppsolve.solver.kinds.pipeline.runtimes.recomputing import is_selective, modules_of
 
 
 def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
@@ -92,7 +93,7 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
     ``block`` of ``TransformerBlock``, which every virtual stage has one of). Where all are, their
     number is not asked for (method ``uniform``, layer by layer).
     """
-    named = modes_in(program)
+    named = recomputed_modes(program)
     for mode in sorted(filter(is_selective, named)):
         modules = " ".join(modules_of(mode))
         if len(named) > 1 or settings.recomputed is not None:

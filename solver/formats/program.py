@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -330,34 +330,52 @@ def _rows(data: dict[str, Any]) -> tuple[Rows, Ends | None]:
 def _timed(ops: list[Any]) -> tuple[Rows, dict[Action, float]]:
     """Return the compute ops of a schedule by rank, in the order of starts, and their ends."""
     placed: dict[int, list[tuple[Any, Any, ComputeStep]]] = {}
+    identities: set[tuple[Any, ...]] = set()
     for index, op in enumerate(ops):
         step = _step(op, f"schedule.ops[{index}]")
-        if step is not None:
-            placed.setdefault(op["device"], []).append((op["start"], op["end"], step))
+        if step is None:
+            continue
+        # Pieces of no time may begin together, with identities of their own.
+        identity = (op.get("id"), op["device"], op["start"], op["end"], step)
+        if identity in identities:
+            raise cannot_say(f"twice: {step} is there more than once")
+        identities.add(identity)
+        placed.setdefault(op["device"], []).append((op["start"], op["end"], step))
     if not placed:
         raise cannot_say("expected ops of a pipeline (F, B, I, W), there are none")
     empty = next((rank for rank in range(len(placed)) if rank not in placed), None)
     if empty is not None:
         raise cannot_say(f"placement: rank {empty} has no op; every rank needs a stage")
-    timed = [sorted(placed[rank], key=_by_start) for rank in range(len(placed))]
+    timed = [
+        _continued(sorted(placed[rank], key=_by_start)) for rank in range(len(placed))
+    ]
     ends = {
         action: end
         for row in timed
         for _, end, step in row
         for action in actions_of(step)
     }
-    twice = next(
-        (op for row in timed for op, following in pairwise(row) if op == following),
-        None,
-    )
-    if twice is not None:
-        raise cannot_say(f"twice: {twice[2]} is there more than once")
     rows = tuple(
         tuple(action for action, _ in groupby(step for *_, step in row))
         for row in timed
     )
     _refuse_pieces(rows)
     return rows, ends
+
+
+def _continued(
+    row: list[tuple[Any, Any, ComputeStep]],
+) -> list[tuple[Any, Any, ComputeStep]]:
+    """Return timed steps in which pieces of no time stand behind the piece that they continue."""
+    steps: list[tuple[Any, Any, ComputeStep]] = []
+    for _, group in groupby(row, itemgetter(0, 1)):
+        pieces: dict[ComputeStep, list[tuple[Any, Any, ComputeStep]]] = {}
+        if steps:
+            pieces[steps[-1][2]] = []
+        for timed in group:
+            pieces.setdefault(timed[2], []).append(timed)
+        steps += chain.from_iterable(pieces.values())
+    return steps
 
 
 def _by_start(timed: tuple[Any, Any, ComputeStep]) -> tuple[Any, ...]:

@@ -38,6 +38,9 @@ class StepParams:
     robust_share: float = (
         0.2  # for a schedule that jitter delays less, where that is asked for
     )
+    any_order_share: float = (
+        1.0  # for the best of all schedules beside those of a runtime; 0: not sought
+    )
     verified_ops: int = 200  # ops below which a proof is repeated unasked
     verified_share: float = 0.1  # of the time so far for that
     verified_seconds: float = 0.003  # below which that is not begun

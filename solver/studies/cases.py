@@ -25,6 +25,9 @@ from ppsolve.models.kinds.pipeline.modes import (
 )
 from ppsolve.solver.api.api import optimize
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
+from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
+from ppsolve.solver.run.params import SearchParams
 
 TIME_LIMIT = 60.0
 
@@ -47,12 +50,15 @@ class CaseState:
     is_infeasible: bool = False
     reason: str | None = None
     visits: int = 0
+    is_refused: bool = False  # whether the runtime that is asked for runs nothing of it
 
     @property
     def is_closed(self) -> bool:
         """Whether the optimum, or that there is none, is proved."""
-        return self.is_infeasible or (
-            self.value is not None and self.value == self.bound
+        return (
+            self.is_infeasible
+            or self.is_refused
+            or (self.value is not None and self.value == self.bound)
         )
 
     @property
@@ -65,7 +71,7 @@ class CaseState:
     def figures(self) -> dict[str, Any]:
         """Return the fields of a `SolvedPoint`."""
         status = Status.FEASIBLE
-        if self.is_infeasible:
+        if self.is_infeasible or self.is_refused:
             status = Status.INFEASIBLE
         elif self.value is None:
             status = Status.UNKNOWN
@@ -105,6 +111,44 @@ class CaseSearch:
         self.states = [CaseState(instance) for instance in self.instances]
         self.interrupted = False
         self._pairs = list(freer_pairs(self.instances))
+        self._has_starts = True  # whether a search may begin with a schedule
+        if self.options.get("runtime") is not None:
+            self._narrow(family_of(self.options["runtime"]))
+
+    def _narrow(self, family: RuntimeFamily) -> None:
+        """Refuse what a runtime does not run, and seek nothing else.
+
+        Raises `InputError` where it runs none of the pipelines.
+        """
+        for state in self.states:
+            state.reason = family.obstacle(state.instance)
+            state.is_refused = state.reason is not None
+        if all(state.is_refused for state in self.states):
+            first = self.states[0]
+            raise InputError(
+                first.reason or "", source=first.instance.name, field="runtime"
+            )
+        params = self.options.get("params") or {}
+        if not isinstance(params, SearchParams):
+            params = SearchParams().varied(params)
+        params = params.varied({"steps.any_order_share": 0})
+        self.options = self.options | {"params": params}
+        self._has_starts = not family.is_finite
+        self._pairs = [
+            pair for pair in self._pairs if self._is_freer_for(family, *pair)
+        ]
+
+    def _is_freer_for(self, family: RuntimeFamily, narrow: int, wide: int) -> bool:
+        """Whether a runtime runs all of one case in another one that leaves more open.
+
+        Windows of an instance are those of the usual groups, other ones those of each order.
+        """
+        if self.states[narrow].is_refused or self.states[wide].is_refused:
+            return False
+        decides = {
+            _MemoryOptions.of(self.instances[index]).decide for index in (narrow, wide)
+        }
+        return not (family.is_finite and decides == {"window", "microbatch"})
 
     @property
     def wall_seconds(self) -> float:
@@ -144,7 +188,10 @@ class CaseSearch:
             return
         seconds = max(LEAST_SECONDS, min(seconds, self._clock.left))
         result = optimize(
-            state.instance, time_limit=seconds, start=state.result, **self.options
+            state.instance,
+            time_limit=seconds,
+            start=state.result if self._has_starts else None,
+            **self.options,
         )
         self.interrupted = result.stop_reason is StopReason.INTERRUPTED
         state.visits += 1

@@ -133,6 +133,7 @@ def curve(
             over=varied,
             objective=str(pipeline.objective),
             time_unit=instance.time_unit,
+            runtime=options.get("runtime"),
             wall_seconds=search.wall_seconds,
             interrupted=search.interrupted,
             points=tuple(points[:count] if count else points),
@@ -210,6 +211,7 @@ def what_if(
             instance=instance.name,
             objective=str(pipeline.objective),
             time_unit=instance.time_unit,
+            runtime=options.get("runtime"),
             wall_seconds=search.wall_seconds,
             interrupted=search.interrupted,
             rows=tuple(

@@ -77,7 +77,12 @@ def _amount(position: float | Sequence[float]) -> str:
 def _sentence(curve: Curve) -> str:
     solved = [point for point in curve.points if point.value is not None]
     proved = sum(point.gap == 0 for point in solved)
-    text = f"{curve.instance}: {curve.objective.replace('_', ' ')} over {NAMES[curve.over]}, "
+    name = (
+        curve.instance
+        if curve.runtime is None
+        else f"{curve.instance} for {curve.runtime}"
+    )
+    text = f"{name}: {curve.objective.replace('_', ' ')} over {NAMES[curve.over]}, "
     text += f"{len(curve.points)} points, {proved} proved"
     gaps = [point.gap for point in solved if point.gap]
     text += f", largest gap {percent(max(gaps))}" if gaps else ""

@@ -46,7 +46,12 @@ def what_if_line(study: WhatIf) -> Text:
     proved = sum(row.gap == 0 for row in study.rows)
     missing = sum(row.status is Status.INFEASIBLE for row in study.rows)
     best, per = _best(study), " per micro-batch" if _varies(study) else ""
-    text = f"{printable(study.instance)}: {len(study.rows)} rows, {proved} proved"
+    name = (
+        study.instance
+        if study.runtime is None
+        else f"{study.instance} for {study.runtime}"
+    )
+    text = f"{printable(name)}: {len(study.rows)} rows, {proved} proved"
     text += f", {missing} infeasible" if missing else ""
     if best is not None:
         text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"

@@ -181,3 +181,56 @@ def test_other_commands_say_what_it_is(run, tmp_path, command, message):
     done = run(*command)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {message}"), done.stderr
+
+
+def test_rows_for_a_runtime(run, tmp_path):
+    """Megatron-LM runs 1F1B or groups of 2 and 4; a V has its reason, and nothing is searched."""
+    arguments = ("two.json", "--placements", "v,interleaved", "--capacity", 2, "--for")
+    done = run("what-if", *arguments, "megatron", "-t", 60, "-o", "rows.json")
+    assert done.exit_code == 0, done.stderr
+    study = WhatIf.model_validate_json((tmp_path / "rows.json").read_text())
+    assert study.runtime == "megatron"
+    assert [row.status for row in study.rows[:4]] == [
+        "OPTIMAL",
+        "OPTIMAL",
+        "INFEASIBLE",
+        "OPTIMAL",
+    ]
+    assert study.rows[2].reason.startswith(
+        "placement: Megatron-LM puts stage s on rank"
+    )
+    assert [row.best_by for row in study.rows[:4]] == [
+        "1F1B",
+        "1F1B",
+        None,
+        "groups of 2",
+    ]
+    assert [row.value for row in study.rows[:4]] == [30, 30, None, 27]
+    shown = run("show", "rows.json").stdout
+    assert "two for megatron: 6 rows" in shown
+
+
+def test_what_no_row_of_which_is_run_is_refused(run):
+    done = run("what-if", "two.json", "--capacity", 2, "--for", "colossalai")
+    assert done.exit_code == 2
+    assert (
+        "two.json: --for: placement: ColossalAI puts stages s and 2p - 1" in done.stderr
+    )
+    done = run("curve", "two.json", "--capacity", 2, "--for", "megatorn")
+    assert (
+        'error: --for: unknown runtime "megatorn"; did you mean "megatron"'
+        in done.stderr
+    )
+
+
+def test_a_curve_for_a_runtime(run, tmp_path):
+    """Two of four micro-batches at once suffice for 1F1B; one is too few for it."""
+    arguments = ("two.json", "--capacity", "1:4:1", "--for", "deepspeed", "-t", 60)
+    done = run("curve", *arguments, "--json")
+    points = json.loads(done.stdout)["points"]
+    assert [point["status"] for point in points] == ["INFEASIBLE"] + ["OPTIMAL"] * 3
+    assert [point.get("value") for point in points] == [None, 30, 30, 30]
+    assert json.loads(done.stdout)["runtime"] == "deepspeed"
+    assert (
+        "two for deepspeed: makespan over capacity" in run("curve", *arguments).stdout
+    )

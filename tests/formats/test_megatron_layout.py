@@ -47,6 +47,40 @@ def test_invalid_strings(case):
         read(case)
 
 
+def as_lists(stages):
+    names = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
+    return json.dumps([[names[letter] for letter in stage] for stage in stages])
+
+
+@pytest.mark.parametrize("case", VALID, ids=case_id)
+def test_lists_of_names(case):
+    assert read({**case, "layout": as_lists(case["stages"])}) == read(case)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[["embedding"], "loss"]', "expected a list of names in stage 1"),
+        (
+            '[["embedding", "encoder", "loss"]]',
+            "embedding, decoder, mtp, loss in stage 0",
+        ),
+        ('[["embedding", ["loss"]]]', "in stage 0, got a list"),
+        ('[["decoder", "loss"]]', 'expected E as the first layer, got "t"'),
+        ('[["embedding", "loss"]', "not valid JSON"),
+    ],
+)
+def test_wrong_lists(text, message):
+    with pytest.raises(InputError, match=r"^layout: ") as refused:
+        parse_layout(text, 1)
+    assert message in str(refused.value)
+
+
+def test_lists_of_one_model_may_be_in_capitals_and_have_empty_stages():
+    layout = parse_layout(' [["Embedding ", "DECODER"], [], ["loss"]]', 3)
+    assert layout.text() == "Et||L"
+
+
 @pytest.mark.parametrize(
     ("text", "stages"),
     [

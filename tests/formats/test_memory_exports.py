@@ -143,14 +143,19 @@ class TestRecomputing:
         # Of three micro-batches in a row the first stage keeps one, as its two units allow.
         assert program.modes[0] == ("keep", "full", "full", "keep")
         program = replace(program, layers=(1, 1, 1))
-        refused(
-            "megatron", program, "expected the layers of each stage that are recomputed"
+        text, notes = exported("megatron", program)
+        assert text.endswith(
+            "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n"
         )
-        text, notes = exported("megatron", program, recomputed=(1, 1, 1))
-        assert "--recompute-num-layers 1" in text
-        assert notes == [
-            "megatron: set --num-microbatches-with-partial-activation-checkpoints 1"
-        ]
+        counted, notes_of_counted = exported("megatron", program, recomputed=(1, 1, 1))
+        assert "--recompute-method block\n--recompute-num-layers 1" in counted
+        assert (
+            notes
+            == notes_of_counted
+            == [
+                "megatron: set --num-microbatches-with-partial-activation-checkpoints 1"
+            ]
+        )
 
     def test_orders_do_not_say_when_a_stage_recomputes(self):
         recompute = {"modes": [FULL], "decide": "stage", "place": "anytime"}

@@ -368,6 +368,11 @@ def test_a_better_even_split_refutes_a_bound_and_proves_none() -> None:
     body |= {"count": 4, "activation": 3}
     fields = {"num_devices": 2, "num_microbatches": 3, "memory": {"capacity": [3, 9]}}
     instance = PipelineInstance.parse(fields | {"layers": {"body": body}})
-    assert check_bound(instance, {"bound": 30}).proved_by == "layers"
+    assert check_bound(instance, {"bound": 36}).proved_by == "layers"
+    # With a weight gradient of 1 more they take 39, of which 38 are proved without a search.
+    del body["backward"]
+    body |= {"backward_input": 2, "backward_weight": 1}
+    instance = PipelineInstance.parse(fields | {"layers": {"body": body}})
+    assert check_bound(instance, {"bound": 38}).proved_by == "layers"
     with pytest.raises(InputError, match="leaves choices open"):
-        check_bound(instance, {"bound": 36})
+        check_bound(instance, {"bound": 39})

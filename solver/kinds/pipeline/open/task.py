@@ -40,6 +40,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     solve_jointly,
 )
+from ppsolve.solver.kinds.pipeline.layers.chain import LayerChain, is_chain
 from ppsolve.solver.kinds.pipeline.layers.linear import least_times, mean_work
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, balanced_split
 from ppsolve.solver.kinds.pipeline.layers.steps import (
@@ -500,6 +501,11 @@ class ChoiceTask(ScheduleTask):
         self.board.raise_bound(mean_work(instance, scale), LAYERS)
         if self.objective is Objective.MAKESPAN:
             times = least_times(instance, scale)
+            if is_chain(instance):
+                # This takes moments, the model of the balanced split has to be loaded.
+                chain = LayerChain(instance, scale, times)
+                bound = chain.bound(self.board.bound.value, clock or Clock())
+                self.board.raise_bound(bound, LAYERS)
             answer = balanced_split(instance, scale, times, clock)
             self.balanced = answer.counts
             self.board.raise_bound(answer.bound, LAYERS)

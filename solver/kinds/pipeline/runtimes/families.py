@@ -36,6 +36,10 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     is_folded,
     not_looped,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.recomputing import (
+    unknown_to_megatron,
+    unknown_to_primus,
+)
 
 
 def _one_f_one_b(shape: PipelineShape) -> Iterator[FixedOrder]:
@@ -166,6 +170,7 @@ MEGATRON = RuntimeFamily(
     _megatron_rule,
     recomputes="all",
     has_windows=True,
+    unknown=unknown_to_megatron,
     recomputes_layers="first",
 )
 COLOSSALAI = RuntimeFamily(
@@ -181,6 +186,7 @@ PRIMUS = RuntimeFamily(
     _neither_looped_nor_folded,
     breaks=_not_in_tables,
     recomputes="stage",
+    unknown=unknown_to_primus,
     recomputes_layers="whole",
 )
 DEEPSPEED = RuntimeFamily(

@@ -61,6 +61,8 @@ class RuntimeFamily:
     has_windows: bool = (
         False  # whether it may keep the first micro-batches of each window
     )
+    # takes the name of a mode; returns why no file of the runtime says it, or None
+    unknown: Callable[[str], str | None] = lambda _: None
     # of pipelines whose layers are shared out, which layers of a stage may recompute: any by any
     # type, any as a whole, all stages by one rule (all layers or the first ones of each stage), or
     # all layers of all stages; None where it shares layers out itself
@@ -84,7 +86,26 @@ class RuntimeFamily:
             return wrong
         if modes.is_anytime and self.recomputes != "none" and not self.is_finite:
             return f'modes: {self.title} recomputes right before a backward, the place is "anytime"'
-        return None if modes.given is None else self.refused_modes(modes, modes.given)
+        if self.is_finite and not instance.has_whole_ops:
+            return (
+                f"modes: for {self.title} they are not timed beside collectives inside ops; "
+                "expected activations that are kept"
+            )
+        unknown = self._unknown_of("modes", self._names_in(modes))
+        if unknown is not None or modes.given is None:
+            return unknown
+        return self.refused_modes(modes, modes.given)
+
+    def _names_in(self, modes: MemoryModes) -> list[str]:
+        """Return the names of recomputing modes that a choice may have."""
+        numbers = [*modes.recomputing] if self.recomputes != "none" else []
+        if modes.given is not None:
+            numbers = [number for number in numbers if number in modes.given]
+        return [modes.names[number] for number in numbers]
+
+    def _unknown_of(self, field: str, names: Iterable[str]) -> str | None:
+        wrong = next(filter(None, map(self.unknown, names)), None)
+        return None if wrong is None else f"{field}: {self.title} {wrong}"
 
     def _obstacle_to_layers(self, instance: PipelineInstance) -> str | None:
         if self.recomputes_layers is None:
@@ -95,7 +116,9 @@ class RuntimeFamily:
                     f"layers: for {self.title} a split is not searched beside {field}; expected "
                     "times of stages"
                 )
-        return None
+        if self.recomputes_layers == "whole" or instance.layers is None:
+            return None
+        return self._unknown_of("layers", instance.layers.names[1:])
 
     def refused_modes(self, modes: MemoryModes, choice: IntArray) -> str | None:
         """Return in words which stage has modes that the runtime cannot have, or None.

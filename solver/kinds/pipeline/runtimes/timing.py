@@ -24,6 +24,7 @@ from ppsolve.solver.kinds.pipeline.modes.baselines import OrderedModes
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
 from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, RuntimeFamily
+from ppsolve.solver.kinds.pipeline.runtimes.recomputing import stands_beside_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +153,13 @@ def figures_of(
 def _choices(
     family: RuntimeFamily, modes: MemoryModes, order: FixedOrder
 ) -> Iterator[tuple[str, dict[str, Any], IntArray]]:
+    recomputing = [] if family.recomputes == "none" else [*modes.recomputing]
+    if order.is_combined:
+        recomputing = [n for n in recomputing if stands_beside_blocks(modes.names[n])]
     if modes.given is not None:
-        yield "the given modes", {}, modes.given
+        if not set(np.unique(modes.given)) - {0, modes.offloading, *recomputing}:
+            yield "the given modes", {}, modes.given
         return
-    recomputing = () if family.recomputes == "none" else modes.recomputing
     for mode in (0, *recomputing):
         choice = modes.of_stages([mode] * modes.shape[0])
         yield f"all stages {modes.names[mode]}", {"mode": modes.names[mode]}, choice

@@ -9,7 +9,7 @@ import ppsolve
 
 FUSED = {"forward": 1, "backward": 2}
 SPLIT = {"forward": 1, "backward_input": 1, "backward_weight": 1}
-MODES = ({"name": "full", "time": 1}, {"name": "part", "time": 0.5, "held": 0.5})
+MODES = ({"name": "full", "time": 1}, {"name": "selective", "time": 0.5, "held": 0.5})
 LOOPED = {"placement": "interleaved", "stages_per_device": 2}
 
 

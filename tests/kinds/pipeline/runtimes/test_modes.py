@@ -25,7 +25,8 @@ from tests.kinds.pipeline.runtimes.cases import (
 
 
 @pytest.mark.parametrize(
-    ("capacity", "mode", "longer"), [(3, "keep", 0), (2, "part", "0.5"), (1, "full", 1)]
+    ("capacity", "mode", "longer"),
+    [(3, "keep", 0), (2, "selective", "0.5"), (1, "full", 1)],
 )
 @pytest.mark.parametrize("decide", ["all", "stage", "microbatch"])
 def test_one_mode_for_all(capacity: int, mode: str, longer: Any, decide: str) -> None:
@@ -139,7 +140,7 @@ def test_recomputing_early_is_not_run() -> None:
     ):
         solved(instance, "torch")
     result = solved(instance, "megatron", heuristics=None)
-    assert result.runtime.settings == {"mode": "part"}
+    assert result.runtime.settings == {"mode": "selective"}
     before = solved(recomputing(2, "stage"), "megatron", heuristics=None)
     assert result.value == before.value
     assert ppsolve.check(instance, result) == []

@@ -280,6 +280,26 @@ class TestDense34b:
         assert search.num_settings == 3
         assert search.value == search.scale.ticks(Fraction("18304.8"))
 
+    @pytest.mark.parametrize(
+        ("name", "best"), [("fused", 16_827.1), ("split", 16_310.6)]
+    )
+    def test_torch(self, name: str, best: float) -> None:
+        """Schedules of so many ms are known; the bound is at most 2 % below them."""
+        instance = PipelineInstance.parse(read_json(CASES / f"{name}.json"))
+        assert 0.98 * best <= solved(instance, "torch").bound <= best
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["fused", "split"])
+    @pytest.mark.parametrize("runtime", ["megatron", "deepspeed", "torch"])
+    def test_one_command(self, name: str, runtime: str) -> None:
+        """Never worse than by hand, with a bound of 3 %, and what is found is exported."""
+        instance = PipelineInstance.parse(read_json(CASES / f"{name}.json"))
+        result = ppsolve.optimize(instance, runtime=runtime, time_limit=30)
+        assert result.value <= 18_304.8
+        assert result.gap <= 0.03
+        assert ppsolve.check(instance, result) == []
+        assert written(document_of(result), runtime)
+
 
 ROOMY = PipelineInstance.parse(SMALL | {"memory": {"capacity": 90}})
 

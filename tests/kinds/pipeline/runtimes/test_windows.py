@@ -40,7 +40,7 @@ def drawn(seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     ranks, chunks = rng.randint(2, 3), rng.randint(1, 3)
     stages, count = ranks * chunks, rng.randint(ranks, 6)
-    names = ["full", "part"][: rng.randint(1, 2)]
+    names = ["full", "selective"][: rng.randint(1, 2)]
     activation = rng.choice([2, 4])
     modes = [
         {
