@@ -214,7 +214,7 @@ def chain_of(
         change=gathered.change,
         loose=gathered.loose,
         to_end=to_end,
-        to_release=_to_release(delay, length, gives),
+        to_release=to_release(delay, length, gives),
         to_device=to_device.ravel(),
         heads=heads.ravel(),
         table=np.cumsum([0, *(len(held) for held, _ in tables)]),
@@ -337,7 +337,7 @@ def _waiting(
     return np.array(amounts, dtype=np.int64), largest_sums.astype(np.int64)
 
 
-def _to_release(delay: IntArray, duration: IntArray, gives: BoolArray) -> IntArray:
+def to_release(delay: IntArray, duration: IntArray, gives: BoolArray) -> IntArray:
     """Return the ticks from the start of each op to the end of the first that gives back."""
     ticks = np.full(len(duration), NEVER, dtype=np.int64)
     following = NEVER

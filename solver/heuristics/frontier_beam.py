@@ -117,7 +117,9 @@ def _all_fit(columns: RowColumns) -> bool:
     return bool((taken <= columns.room).all())
 
 
-def narrow_beam(problem: Problem, width: int, upper: int) -> Schedule | None:
+def narrow_beam(
+    problem: Problem, width: int, upper: int, clock: Clock
+) -> Schedule | None:
     """Return the schedule of one beam that ends before a moment, None if it finds none.
 
     A `NotApplicableError` says what the problem lacks.
@@ -125,7 +127,7 @@ def narrow_beam(problem: Problem, width: int, upper: int) -> Schedule | None:
     params = FrontierBeamParams()
     rows = alike_rows(problem, params)
     beam = _Beam(rows, width, upper, params)
-    beam.run(Clock(), params.labels)
+    beam.run(clock, params.labels * (params.clock_factor if clock.is_limited else 1))
     return _timed(problem, rows, beam.sequence) if beam.sequence else None
 
 

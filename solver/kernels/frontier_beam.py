@@ -428,14 +428,6 @@ def _can_end(columns: RowColumns, states: Any, state: int, used: Any) -> bool:
 
 
 @part
-def _leave(labels: Any, label: int, width: int, tally: Any) -> None:
-    """Count a label and all older ones of its state as left out."""
-    while label >= 0:
-        tally[_LEFT] = min(tally[_LEFT], labels[label * width + width - 4])
-        label = labels[label * width + width - 1]
-
-
-@part
 def _grow(
     columns: RowColumns,
     ahead: LookAhead,
@@ -459,12 +451,11 @@ def _grow(
         if not _set_state(columns, ahead, states, parent, j, fresh):
             continue
         child = _numbered(columns, states, table, fresh, tally)
-        if child == fresh and not _can_end(columns, states, child, firsts):
+        is_checked = child == fresh and columns.ends_in_turn
+        if is_checked and not _can_end(columns, states, child, firsts):
             states[child + newest] = _STUCK
         source = states[parent + newest]
         if states[child + newest] == _STUCK:
-            if not columns.ends_in_turn:
-                _leave(labels, source, width, tally)
             continue
         while source >= 0:
             number = tally[_FREED]

@@ -68,9 +68,11 @@ class ModesParams:
     split_ops: int = (
         40_000  # of all splits that it tries, for each unit of a deterministic limit
     )
-    beam_share: float = 0.3  # for beams over choices of least bound
+    beamed_share: float = 0.1  # for that search where beams follow
+    beam_share: float = 0.5  # for beams over choices of least bound
     beams: int = 32  # choices that get the narrowest one
-    beam_width: int = 64  # labels of each level of the narrowest one
+    beam_width: int = 16  # labels of each level of the narrowest one
+    beam_slack: float = 1.05  # of the best makespan, up to which a beam rates choices
     beam_rounds: int = 3  # beams of which each is wider than the one before
     beam_factor: int = 4  # that wider, for one of so many choices
     order_share: float = 0.4  # for the orders of the best choice
@@ -87,6 +89,8 @@ class ModesParams:
         0.5  # deterministic time of the first question about a choice
     )
     bound_units: float = 3e-5  # deterministic time of an analytic bound, for each op
+    device_units: float = 5e-4  # the same of single devices in any part of a choice
+    joint_steps: float = 4e6  # labels of several devices together, for each unit
     grouped_modes: int = (
         9  # modes of the stages of one device up to which they are one decision
     )

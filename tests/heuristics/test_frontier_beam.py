@@ -155,6 +155,30 @@ def test_what_is_no_better_than_the_incumbent_is_not_looked_for() -> None:
     assert proved.board.bound.name == FRONTIER_BEAM
 
 
+RECOMPUTED = {
+    "num_devices": 4,
+    "num_microbatches": 8,
+    "placement": "interleaved",
+    "stages_per_device": 2,
+    "times": {"forward": 13, "backward_input": 13, "backward_weight": 13},
+    "memory": {
+        "activation": 14.26,
+        "capacity": 40,
+        "released_by_backward_weight": 0.5,
+        "recompute": {
+            "modes": [{"name": "full", "time": 13, "held": 0.84}],
+            "decide": ["full"] * 4 + ["keep"] * 4,
+        },
+    },
+}
+
+
+def test_backwards_that_take_memory_need_not_end_one_row_after_the_other() -> None:
+    schedule, _ = searched(problem_of(RECOMPUTED), first_width=16, most_width=16)
+    assert schedule is not None
+    assert schedule.value <= 870
+
+
 def test_rounds_grow_until_the_optimum_is_proved_or_labels_run_out() -> None:
     problem = problem_of(TIGHT)
     grown = effort(first_width=1, widening=8, labels_per_op=10**6)

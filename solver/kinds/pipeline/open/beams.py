@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
-from ppsolve.models.core.problem import Objective, Problem
+from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.solver.board import Board
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.heuristics.frontier_beam import FRONTIER_BEAM, narrow_beam
 from ppsolve.solver.kinds.pipeline.choice_bounds import analytic_bound
+from ppsolve.solver.kinds.pipeline.open.device_frontiers import DeviceFrontiers
 from ppsolve.solver.kinds.pipeline.open.space import Choices, PipelineSpace
 from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -34,29 +36,63 @@ class ChoiceBeams:
     """
 
     def __init__(
-        self, space: PipelineSpace, board: Board, seed: int, params: ModesParams
+        self,
+        space: PipelineSpace,
+        board: Board,
+        seed: int,
+        params: ModesParams,
+        devices: DeviceFrontiers | None = None,
     ) -> None:
         self._space, self._board, self._params = space, board, params
-        self._random = random.Random(seed)
+        self._devices, self._random = devices, random.Random(seed)
         self._bounded: dict[bytes, BoundedChoices] = {}
 
     def run(self, clock: Clock) -> None:
         """Search until the clock is over, or the widest beams have ended."""
-        promising: Sequence[Choices] = self._least_bounds(clock)
-        width, factor = self._params.beam_width, self._params.beam_factor
-        for _ in range(self._params.beam_rounds):
-            rated = []
+        if self._devices is None:
+            promising = self._nearest_bounds(clock)
+        else:
+            promising = self._least_bounds(self._devices, clock)
+        factor, rounds = self._params.beam_factor, self._params.beam_rounds
+        for left in range(rounds, 0, -1):
+            if len(promising) == 1 and 1 < left < rounds:
+                continue  # nothing is left to choose: only the widest beam
+            width = self._params.beam_width * factor ** (rounds - left)
+            share, rated = clock.share(1 / left**2), []
             for number, choices in enumerate(promising):
-                if clock.is_over or self._board.is_closed:
-                    return
-                value = self._value(choices, width)
+                if share.is_over or self._board.is_closed:
+                    break
+                value = self._value(choices, width, share)
                 if value is not None:
                     rated.append((value, number))
-            count = max(1, len(promising) // factor)
-            promising = [promising[number] for _, number in sorted(rated)[:count]]
-            width *= factor
+            best = sorted(rated)[: max(1, len(rated) // factor)]
+            promising = [promising[number] for _, number in best] or promising
 
-    def _least_bounds(self, clock: Clock) -> list[Choices]:
+    def _least_bounds(self, devices: DeviceFrontiers, clock: Clock) -> list[Choices]:
+        """Return whole choices of least bound, by branch and bound over devices."""
+        decision, leaves = devices.decision, list[Choices]()
+
+        def bound(choice: IntArray) -> int:
+            return devices.bound(choice, 0, self._upper)
+
+        decision.prepare(bound, clock, self._upper, self._params)
+        numbers = count()
+        grown = [(0, 0, next(numbers), decision.open)]
+        while grown and len(leaves) < self._params.beams and not clock.is_over:
+            least, _, _, choice = heapq.heappop(grown)
+            branches = decision.branches(choice)
+            if not branches:
+                leaves.append({decision.field: choice})
+            for branch in branches:
+                if (branch == decision.modes.offloading).any():
+                    continue  # copies are no part of a beam
+                value = devices.bound(branch, least, self._upper)
+                if value < self._upper:
+                    parts = decision.open_parts(branch)
+                    heapq.heappush(grown, (value, parts, next(numbers), branch))
+        return leaves
+
+    def _nearest_bounds(self, clock: Clock) -> list[Choices]:
         """Return choices of least bound, which are reached from each other step by step."""
         for start in self._space.starts():
             self._bound(start)
@@ -86,11 +122,14 @@ class ChoiceBeams:
             number = len(self._bounded)
             self._bounded[key] = BoundedChoices(bound, number, choices)
 
-    def _value(self, choices: Choices, width: int) -> int | None:
+    def _value(self, choices: Choices, width: int, clock: Clock) -> int | None:
         """Return the makespan that a beam finds, and propose its schedule."""
         problem = self._space.problem(choices)
+        upper = latest_end(problem) + 1
+        if self._board.value is not None:
+            upper = min(upper, int(self._params.beam_slack * self._board.value))
         try:
-            schedule = narrow_beam(problem, width, latest_end(problem) + 1)
+            schedule = narrow_beam(problem, width, upper, clock)
         except NotApplicableError:
             return None
         if schedule is None:

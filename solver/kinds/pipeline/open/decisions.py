@@ -148,13 +148,16 @@ class ModesDecision(Decision):
         self._groups = sorted(groups, key=lambda group: -group.least)
         return max((group.least for group in groups), default=0)
 
-    def _stage_groups(self, most: int) -> list[StageGroup]:
-        instance, modes = self.modes.instance, range(len(self.modes.names))
+    def stages_of_devices(self) -> list[list[int]]:
+        """Return the stages that run on the same devices, going up."""
         devices: dict[tuple[int, ...], list[int]] = {}
-        for stage, row in enumerate(instance.device_grid):
+        for stage, row in enumerate(self.modes.instance.device_grid):
             devices.setdefault(tuple(np.unique(row).tolist()), []).append(stage)
-        groups = []
-        for stages in devices.values():
+        return list(devices.values())
+
+    def _stage_groups(self, most: int) -> list[StageGroup]:
+        modes, groups = range(len(self.modes.names)), []
+        for stages in self.stages_of_devices():
             together = len(modes) ** len(stages) <= most
             for members in [stages] if together else [[stage] for stage in stages]:
                 pairs = product(modes, repeat=len(members))

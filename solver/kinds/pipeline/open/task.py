@@ -58,6 +58,10 @@ from ppsolve.solver.kinds.pipeline.modes.alternatives import (
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
 from ppsolve.solver.kinds.pipeline.open.beams import ChoiceBeams, has_beams
 from ppsolve.solver.kinds.pipeline.open.decisions import CHOSEN_REPLICAS
+from ppsolve.solver.kinds.pipeline.open.device_frontiers import (
+    DeviceFrontiers,
+    device_frontiers,
+)
 from ppsolve.solver.kinds.pipeline.open.search import CHOICES, ChoiceSearch
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace, is_decided
 from ppsolve.solver.kinds.pipeline.open.tree import ChoiceTree
@@ -194,8 +198,9 @@ def search_choices(turn: Turn) -> None:
 
 def beam_choices(turn: Turn) -> None:
     """Search schedules of the choices of least bound by beams over frontiers."""
+    task, params = turn.task, turn.params.modes
     beams = ChoiceBeams(
-        turn.task.space, turn.board, turn.options.seed, turn.params.modes
+        task.space, turn.board, turn.options.seed, params, task.device_frontiers
     )
     beams.run(turn.clock)
 
@@ -245,7 +250,10 @@ def bound_by_parts(turn: Turn) -> StopReason | None:
 
 def prove_choices(turn: Turn) -> StopReason | None:
     """Prove choices away, or find better schedules of them."""
-    tree = ChoiceTree(turn.task.space, turn.board, turn.limits(), turn.params.modes)
+    task, params = turn.task, turn.params.modes
+    tree = ChoiceTree(
+        task.space, turn.board, turn.limits(), params, task.device_frontiers
+    )
     stop = tree.run(turn.clock)
     turn.board.units += tree.spent
     return stop
@@ -267,6 +275,11 @@ def try_other_modes(turn: Turn) -> None:
 def _order_share(turn: Turn) -> float:
     is_searched = has_decisions(turn)
     return turn.params.modes.order_share if is_searched else ORDER_SHARE
+
+
+def _choice_share(turn: Turn) -> float:
+    params = turn.params.modes
+    return params.beamed_share if wants_beams(turn) else params.choice_share
 
 
 def _last_share(turn: Turn) -> float:
@@ -298,7 +311,7 @@ CHOICE_STEPS: tuple[Step | Steps, ...] = (
         solve_quick_modes,
         EXACT_SLACK,
     ),
-    Step(CHOICES, has_decisions, lambda t: t.params.modes.choice_share, search_choices),
+    Step(CHOICES, has_decisions, _choice_share, search_choices),
     Step("beams", wants_beams, lambda t: t.params.modes.beam_share, beam_choices),
     Step(FUSED, has_blocks, lambda t: t.params.options.order_share, search_blocks),
     Step("orders", has_orders, _order_share, search_orders, EXACT_SLACK),
@@ -376,6 +389,11 @@ class ChoiceTask(ScheduleTask):
             if is_alone and self.instance.has_whole_ops
             else None
         )
+
+    @cached_property
+    def device_frontiers(self) -> DeviceFrontiers | None:
+        """Bounds on modes by single devices, None where more than modes is open."""
+        return device_frontiers(self.space)
 
     @cached_property
     def problems(self) -> ModeProblems:

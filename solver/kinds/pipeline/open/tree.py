@@ -9,7 +9,11 @@ from itertools import count
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import IntArray, Problem
 from ppsolve.models.core.result import StopReason
+from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES
 from ppsolve.solver.board import Board
+from ppsolve.solver.bounds.frontier_devices import FrontierDevices
+from ppsolve.solver.bounds.params import FrontierParams
+from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import (
     EXACT,
@@ -21,6 +25,7 @@ from ppsolve.solver.exact.question import (
 from ppsolve.solver.exact.windows import latest_end
 from ppsolve.solver.kinds.pipeline.choice_bounds import INFEASIBLE, analytic_bound
 from ppsolve.solver.kinds.pipeline.open.decisions import Decision
+from ppsolve.solver.kinds.pipeline.open.device_frontiers import DeviceFrontiers
 from ppsolve.solver.kinds.pipeline.open.space import Choices, PipelineSpace, is_decided
 from ppsolve.solver.run.params import ModesParams
 from ppsolve.solver.structure.holds import MemoryInfeasible
@@ -33,6 +38,7 @@ class _Branch:
     open_parts: int  # of nodes with one bound those with fewer come first
     number: int
     choices: Choices = field(compare=False)
+    is_bounded: bool = field(compare=False, default=True)  # by all rules
     units: float = field(compare=False, default=0.0)  # of its last question
 
 
@@ -49,9 +55,10 @@ class ChoiceTree:
         board: Board,
         limits: SearchLimits,
         params: ModesParams,
+        devices: DeviceFrontiers | None = None,
     ) -> None:
         self._space, self._board, self._limits = space, board, limits
-        self._params = params
+        self._params, self._devices = params, devices
         self._numbers = count()
         self._open: list[_Branch] = []
         self.spent = 0.0
@@ -92,7 +99,7 @@ class ChoiceTree:
 
     def _prepared(self, decision: Decision, clock: Clock) -> int:
         def bound(choice: IntArray) -> int:
-            return self._bound({**self._space.open, decision.field: choice})
+            return self._quick_bound({**self._space.open, decision.field: choice}, 0)
 
         return decision.prepare(bound, clock, self._upper, self._params)
 
@@ -101,18 +108,35 @@ class ChoiceTree:
         self.spent += self._params.bound_units * problem.num_ops
         return analytic_bound(ImpliedOrder(problem), self._upper)
 
+    def _quick_bound(self, choices: Choices, least: int) -> int:
+        """Return a bound by single devices in their place where there is one."""
+        if self._devices is None:
+            return max(least, self._bound(choices))
+        before = self._devices.steps
+        bound = self._devices.bound(choices[CHOSEN_MODES], least, self._upper)
+        self.spent += (self._devices.steps - before) / FrontierParams.unit_steps
+        self.spent += self._params.device_units
+        return bound
+
     def _push(self, choices: Choices, least: int) -> None:
-        bound = max(least, self._bound(choices))
+        bound = self._quick_bound(choices, least)
         if bound < min(self._upper, INFEASIBLE):
-            parts = self._space.open_parts(choices)
-            node = _Branch(bound, parts, next(self._numbers), choices)
+            parts, is_bounded = self._space.open_parts(choices), self._devices is None
+            node = _Branch(bound, parts, next(self._numbers), choices, is_bounded)
             heapq.heappush(self._open, node)
 
     def _work_on(self, node: _Branch, clock: Clock) -> None:
         """Branch on choices that are open; ask whether decided ones have a better schedule."""
-        if node.open_parts and (
-            node.units or node.open_parts > self._params.asked_groups
-        ):
+        if not node.is_bounded:
+            before, node.is_bounded = node.bound, True
+            node.bound = max(before, self._bound(node.choices))
+            if node.bound > before:
+                if node.bound < min(self._upper, INFEASIBLE):
+                    heapq.heappush(self._open, node)
+                return
+        is_asked = self._devices is None and not node.units
+        few = self._params.asked_groups if is_asked else 0
+        if node.open_parts > few:
             branches = self._space.branches(node.choices)
             for number, choices in enumerate(branches):
                 if number and clock.is_over:  # what is left of them stays open
@@ -123,17 +147,34 @@ class ChoiceTree:
                 return
         self._ask(node, clock)
 
+    def _is_raised(self, node: _Branch, problem: Problem, clock: Clock) -> bool:
+        """Bound a node by several devices together; whether that is worth more effort."""
+        best = self._board.schedule
+        if self._devices is None or best is None:
+            return False
+        relaxations = Relaxations(ImpliedOrder(problem), clock)
+        board, params = Board.beginning(best), FrontierParams()
+        steps = int(self._params.joint_steps * node.units)
+        search = FrontierDevices(relaxations, board, params, steps)
+        search.run()
+        self.spent += (steps - search.steps_left) / params.unit_steps
+        before, node.bound = node.bound, max(node.bound, board.bound.value)
+        return node.bound > before or not search.steps_left
+
     def _ask(self, node: _Branch, clock: Clock) -> None:
         node.units = 2 * node.units or self._params.question_units
+        problem = self._space.problem(node.choices)
         limits = replace(
             self._limits,
             seconds=clock.left if clock.is_limited else None,
             deterministic=node.units,
         )
-        problem = self._space.problem(node.choices)
         blocks = self._space.blocks(problem)
         upper = None if self._board.value is None else self._board.value - 1
         try:
+            if self._is_raised(node, problem, clock):
+                heapq.heappush(self._open, node)
+                return
             if blocks is None:
                 answer = _plain_answer(problem, node.bound, upper, limits)
             else:
