@@ -5,16 +5,18 @@ What other devices run becomes delays: the longest ways between the ops that are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from ppsolve.models.core.problem import BoolArray, IntArray, Pool, Problem
+from ppsolve.models.core.problem import FREE, BoolArray, IntArray, Pool, Problem
+from ppsolve.solver.bounds.frontier_blocks import ChainMoves, chain_moves
 from ppsolve.solver.bounds.params import BoundsParams
 from ppsolve.solver.bounds.relaxations import Relaxations
-from ppsolve.solver.kernels.frontier import DeviceChain
+from ppsolve.solver.kernels.frontier import DeviceChain, DeviceMoves
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.holds import whole_units
 from ppsolve.solver.structure.implied import Column, ImpliedOrder
@@ -56,7 +58,7 @@ def device_ops(relaxations: Relaxations) -> Iterator[DeviceOps]:
     """Yield each device whose pool serves the ops of one chain of alike rows."""
     implied = relaxations.implied
     for order in implied.pools:
-        local = _local_columns(implied, order.pool)
+        local = _local_columns(relaxations, order.pool)
         if local is None:
             continue
         resource, columns = local
@@ -72,10 +74,10 @@ def device_ops(relaxations: Relaxations) -> Iterator[DeviceOps]:
 
 
 def _local_columns(
-    implied: ImpliedOrder, pool: Pool
+    relaxations: Relaxations, pool: Pool
 ) -> tuple[int, ChainColumns] | None:
     """Return resource and columns of a pool's ops; None where these are no chain."""
-    problem = implied.problem
+    problem = relaxations.problem
     ops = np.union1d(pool.acquire_op, pool.release_op)
     if not len(ops) or not problem.duration[ops].all():
         return None
@@ -85,48 +87,54 @@ def _local_columns(
             continue
         for number, family in enumerate(problem.families):
             if np.isin(ops, family).all() and len(family) > 1:
-                columns = _columns_on(implied, resource, number, pool)
+                columns = _columns_on(relaxations, resource, number, pool)
                 return None if columns is None else (resource, columns)
     return None
 
 
 def _columns_on(
-    implied: ImpliedOrder, resource: int, number: int, pool: Pool
+    relaxations: Relaxations, resource: int, number: int, pool: Pool
 ) -> ChainColumns | None:
     """Return the columns of a family on a resource as a chain and what is loose behind it."""
-    problem = implied.problem
+    problem = relaxations.problem
     first = problem.families[number][0]
     here = np.isin(first, problem.ops_by_resource[resource])
     here &= problem.duration[first] > 0
     takes = np.isin(first, pool.acquire_op)
     columns = [Column(number, index) for index in np.flatnonzero(here).tolist()]
-    rows = chain_columns(implied, columns)
+    inside = {column for block in relaxations.blocks for column in block.inside}
+    rows = chain_columns(relaxations.implied, columns, inside)
     if rows is None or any(takes[column.index] for _, column in rows.loose):
         return None
     return rows
 
 
 def chain_columns(
-    implied: ImpliedOrder, columns: Sequence[Column]
+    implied: ImpliedOrder, columns: Sequence[Column], loose: Collection[Column] = ()
 ) -> ChainColumns | None:
-    """Return columns as a chain and the loose ones behind it, None where they are no such rows."""
+    """Return columns as a chain and the loose ones behind it, None where they are no such rows.
+
+    Some are loose in any case.
+    """
     columns = _in_order(implied, columns)
-    if _is_chain(implied, columns):
+    if not loose and _is_chain(implied, columns):
         return ChainColumns(columns, [])
     behind = {
         column: any(implied.follows(column, other) for other in columns)
         for column in columns
     }
-    chain = [column for column in columns if behind[column]]
+    chain = [column for column in columns if behind[column] and column not in loose]
     if not chain or not _is_chain(implied, chain):
         return None
-    loose = []
-    for column in columns[len(chain) :]:
+    pairs = []
+    for column in columns:
+        if column in chain:
+            continue
         before = [j for j, op in enumerate(chain) if implied.follows(op, column)]
         if not before:
             return None
-        loose.append((before[-1], column))
-    return ChainColumns(chain, loose)
+        pairs.append((before[-1], column))
+    return ChainColumns(chain, pairs)
 
 
 def _in_order(implied: ImpliedOrder, columns: Sequence[Column]) -> list[Column]:
@@ -164,8 +172,8 @@ class Gathered(NamedTuple):
     device: IntArray  # int64[L]: its device
     acquire: IntArray  # int64[L]
     change: IntArray  # int64[L]
-    loose: IntArray  # int64[L]
-    gives: BoolArray  # whether it or the work behind it gives back
+    gives: BoolArray  # bool[L]: whether it or the work behind it gives back
+    moves: ChainMoves
 
 
 def chain_of(
@@ -181,7 +189,7 @@ def chain_of(
     columns = _in_order(implied, columns)
     if len(devices) > 1 and not _is_chain(implied, columns):
         return None
-    gathered = _gather(implied.problem, devices, columns)
+    gathered = _gather(relaxations, devices, columns)
     begin, end = (int(gathered.device[j]) for j in (0, -1))
     is_span = relaxations.is_on_spans
     if is_span and begin != end:
@@ -212,7 +220,8 @@ def chain_of(
         delay=delay,
         acquire=gathered.acquire,
         change=gathered.change,
-        loose=gathered.loose,
+        work=gathered.moves.work,
+        load=gathered.moves.load,
         to_end=to_end,
         to_release=to_release(delay, length, gives),
         to_device=to_device.ravel(),
@@ -220,6 +229,7 @@ def chain_of(
         table=np.cumsum([0, *(len(held) for held, _ in tables)]),
         held=np.concatenate([held for held, _ in tables]),
         waiting=np.concatenate([work for _, work in tables]),
+        moves=gathered.moves.moves,
         room=np.array([device.amounts.room for device in devices]),
         tail=np.array([to_end[j] - length[j] for j in ends]),
         loose_tail=loose_tail,
@@ -229,28 +239,33 @@ def chain_of(
 
 
 def _gather(
-    problem: Problem, devices: Sequence[DeviceOps], columns: list[Column]
+    relaxations: Relaxations, devices: Sequence[DeviceOps], columns: list[Column]
 ) -> Gathered:
-    """Return amounts, releases and work of each column of a chain on its device."""
+    """Return amounts, releases and moves of each column of a chain on its device."""
+    family = relaxations.problem.families[columns[0].family]
+    duration = relaxations.problem.duration[family[-1]]
     position = {column: j for j, column in enumerate(columns)}
-    device_of, acquired, change, loose = np.zeros((4, len(columns)), dtype=np.int64)
+    device_of, acquired, change = np.zeros((3, len(columns)), dtype=np.int64)
     gives = np.zeros(len(columns), dtype=np.bool_)
-    gathered = Gathered(device_of, acquired, change, loose, gives)
+    loose = defaultdict[int, dict[Column, int]](dict)
     for number, device in enumerate(devices):
         acquire, release = device.amounts.acquire, device.amounts.release
         for column in device.columns.chain:
             j = position[column]
-            gathered.device[j] = number
-            gathered.acquire[j] = acquire[column.index]
-            gathered.change[j] = acquire[column.index] - release[column.index]
-            gathered.gives[j] = release[column.index] > 0
+            device_of[j] = number
+            acquired[j] = acquire[column.index]
+            change[j] = acquire[column.index] - release[column.index]
+            gives[j] = release[column.index] > 0
         for before, column in device.columns.loose:
             j = position[device.columns.chain[before]]
-            last = problem.families[column.family][-1]
-            gathered.loose[j] += problem.duration[last[column.index]]
-            gathered.change[j] -= release[column.index]
-            gathered.gives[j] |= release[column.index] > 0
-    return gathered
+            loose[j][column] = int(duration[column.index])
+            change[j] -= release[column.index]
+            gives[j] |= release[column.index] > 0
+    length = duration[[column.index for column in columns]]
+    moves = chain_moves(
+        relaxations.blocks, position, device_of, length, acquired, loose
+    )
+    return Gathered(device_of, acquired, change, gives, moves)
 
 
 def _loose_tail(device: DeviceOps, tails: IntArray) -> int:
@@ -364,6 +379,20 @@ def _to_device(delay: IntArray, device: IntArray, devices: int) -> IntArray:
     return ticks
 
 
+def _moves_of(chain: DeviceChain, here: IntArray) -> DeviceMoves:
+    """Return the moves of some ops of a chain, numbered anew."""
+    moves = chain.moves
+    kept = np.isin(moves.op, here)
+    partner = np.searchsorted(here, moves.partner)
+    return DeviceMoves(
+        op=np.searchsorted(here, moves.op[kept]),
+        partner=np.where(moves.partner < 0, FREE, partner)[kept],
+        ticks=moves.ticks[kept],
+        acquire=moves.acquire[kept],
+        loose=moves.loose[kept],
+    )
+
+
 def alone(chain: DeviceChain, device: int) -> DeviceChain:
     """Return one of a chain's devices by itself, without earliest starts."""
     here = np.flatnonzero(chain.device == device)
@@ -375,7 +404,8 @@ def alone(chain: DeviceChain, device: int) -> DeviceChain:
         delay=np.append(np.diff(start[here]), 0),
         acquire=chain.acquire[here],
         change=chain.change[here],
-        loose=chain.loose[here],
+        work=chain.work[here],
+        load=chain.load[here],
         to_end=chain.to_end[here],
         to_release=chain.duration[here],  # or later
         to_device=np.zeros_like(here),
@@ -383,6 +413,7 @@ def alone(chain: DeviceChain, device: int) -> DeviceChain:
         table=chain.table[device : device + 2] - chain.table[device],
         held=chain.held[table],
         waiting=chain.waiting[table],
+        moves=_moves_of(chain, here),
         room=chain.room[[device]],
         tail=chain.tail[[device]],
         loose_tail=chain.loose_tail[[device]],

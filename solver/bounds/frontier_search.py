@@ -11,15 +11,14 @@ from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.solver.bounds.params import ENDLESS, BoundsEffort
 from ppsolve.solver.kernels.compilation import expect, is_compiled
 from ppsolve.solver.kernels.frontier import (
-    TALLY,
     DeviceChain,
-    FrontierLevels,
     LookAhead,
     grow_frontier,
-    label_size,
-    state_size,
+    moments_of,
+    newest_at,
 )
 from ppsolve.solver.kernels.frontier_ahead import list_entries, list_states
+from ppsolve.solver.kernels.frontier_levels import LINKS, TALLY, FrontierLevels
 from ppsolve.solver.kernels.records import NEVER
 
 NO_NUMBERS = np.zeros(0, dtype=np.int64)
@@ -51,10 +50,12 @@ class FrontierSearch:
         self._clock, self._params = effort
         columns, devices = len(chain.duration), len(chain.room)
         self._room = (self._params.frontier_states, self._params.frontier_labels)
-        self._newest = columns + 4 * devices
-        self._state_size = state_size(columns, devices)
-        self._label_size = label_size(chain.rows, devices)
-        states, labels = (2 * room for room in self._room)
+        self._ring = 3 if (chain.moves.partner >= 0).any() else 2
+        self._newest = newest_at(columns, devices)
+        self._state_size = self._newest + LINKS
+        self._moments = moments_of(chain.rows, devices)
+        self._label_size = self._moments + 2
+        states, labels = (self._ring * room for room in self._room)
         self._states = np.zeros(states * self._state_size, dtype=np.int64)
         self._labels = np.zeros(labels * self._label_size, dtype=np.int64)
         self._states[: self._state_size] = first_state(chain)
@@ -106,6 +107,11 @@ class FrontierSearch:
         levels = FrontierLevels(
             first=self._level,
             last=self._last,
+            ring=self._ring,
+            counts=len(self._chain.duration),
+            newest=self._newest,
+            moments=self._moments,
+            label_size=self._label_size,
             states=self._room[0],
             labels=self._room[1],
             merged=beam.merged,
@@ -122,22 +128,26 @@ class FrontierSearch:
     def _widen(self) -> bool:
         """Make room for four times as many states and labels; return whether there may be."""
         states, labels = 4 * self._room[0], 4 * self._room[1]
-        if 2 * labels * self._label_size > self._params.frontier_words:
+        if self._ring * labels * self._label_size > self._params.frontier_words:
             return False
-        self._states = longer(self._states, 2 * states * self._state_size)
-        self._labels = longer(self._labels, 2 * labels * self._label_size)
+        self._states = longer(self._states, self._ring * states * self._state_size)
+        self._labels = longer(self._labels, self._ring * labels * self._label_size)
         self._room = (states, labels)
         return True
 
     def _bounds(self) -> Iterator[int]:
-        """Yield the lower bounds of all labels of the level that was reached."""
-        width = self._label_size
-        for state in range(int(self._tally[TALLY.states])):
-            row = (2 * state + self._level % 2) * self._state_size
-            number = int(self._states[row + self._newest])
-            while number >= 0:
-                yield int(self._labels[number * width + width - 2])
-                number = int(self._labels[number * width + width - 1])
+        """Yield the lower bounds of all labels that may still be grown, or have reached the end."""
+        levels = 1 if self.is_over else self._ring - 1
+        for level in range(self._level, self._level - levels, -1):
+            slot = level % self._ring
+            for state in range(int(self._tally[TALLY.states + slot])):
+                row = (self._ring * state + slot) * self._state_size
+                number = int(self._states[row + self._newest])
+                while number >= 0:
+                    bound, number = self._labels[number * self._label_size :][
+                        self._moments : self._label_size
+                    ].tolist()
+                    yield bound
 
 
 def longer(numbers: IntArray, size: int) -> IntArray:
@@ -148,10 +158,10 @@ def longer(numbers: IntArray, size: int) -> IntArray:
 def first_state(chain: DeviceChain) -> IntArray:
     """Return the state in which nothing has begun."""
     columns, devices = len(chain.duration), len(chain.room)
-    state = np.zeros(state_size(columns, devices), dtype=np.int64)
+    state = np.zeros(newest_at(columns, devices) + LINKS, dtype=np.int64)
     work = state[columns + devices :]
-    np.add.at(work, chain.device, chain.members * chain.duration)
-    np.add.at(work[devices:], chain.device, chain.members * chain.loose)
+    np.add.at(work, chain.device, chain.members * chain.work)
+    np.add.at(work[devices:], chain.device, chain.members * chain.load)
     return state
 
 
@@ -168,20 +178,21 @@ def device_ahead(chain: DeviceChain, most: int, room: int) -> DeviceAhead | None
     """Return at most so many rows of each state of a device alone, None if it has more states."""
     if min(most, room) < 1:
         return None
-    columns, size = len(chain.duration), state_size(len(chain.duration), 1)
-    states = np.zeros((room + 1) * size, dtype=np.int64)
-    states[:size] = first_state(chain)
+    columns, moves = len(chain.duration), len(chain.moves.op)
+    first = first_state(chain)
+    states = np.zeros((room + 1) * len(first), dtype=np.int64)
+    states[: len(first)] = first
     table = np.full(2 * room + 1, -1, dtype=np.int64)
-    successor = np.zeros(room * columns, dtype=np.int64)
-    tally = np.zeros(TALLY.size, dtype=np.int64)
-    tally[TALLY.next_states] = 1
-    if not list_states(chain, room, states, table, successor, tally):
+    successor = np.zeros(room * moves, dtype=np.int64)
+    number, width = list_states(chain, room, states, table, successor), chain.rows + 2
+    if number > room:
         return None
-    number, width = int(tally[TALLY.next_states]), chain.rows + 2
-    successor = successor[: number * columns]
+    successor = successor[: number * moves]
+    passed = states[: number * len(first)].reshape(number, -1)[:, :columns].sum(axis=1)
+    order = np.argsort(-passed, kind="stable")
     count = np.zeros(number, dtype=np.int64)
     entries = np.zeros((number * most + 1) * width, dtype=np.int64)
-    list_entries(chain, number, most, states, successor, count, entries)
+    list_entries(chain, order, most, states, successor, count, entries)
     rows = entries[:-width].reshape(number, most, width)
     is_used = np.arange(most) < count[:, None]
     return DeviceAhead(chain, successor, _begins(count), rows[is_used].ravel())
@@ -189,13 +200,15 @@ def device_ahead(chain: DeviceChain, most: int, room: int) -> DeviceAhead | None
 
 def look_ahead(chain: DeviceChain, tables: Sequence[DeviceAhead]) -> LookAhead:
     """Return the times of each device of a chain alone, for the kernel."""
-    column = np.zeros_like(chain.device)
-    for device, table in enumerate(tables):
-        column[chain.device == device] = np.arange(len(table.chain.device))
+    device_of_move = chain.device[chain.moves.op]
+    place = np.zeros_like(device_of_move)
+    moves = np.bincount(device_of_move)
+    for device, count in enumerate(moves):
+        place[device_of_move == device] = np.arange(count)
     openings = [int(np.argmax(chain.device == d)) for d in range(len(tables))]
     return LookAhead(
-        column=column,
-        columns=np.array([len(table.chain.device) for table in tables]),
+        place=place,
+        moves=moves,
         opening=np.array(openings),
         slots=np.array([table.chain.rows for table in tables]),
         successor=np.concatenate([table.successor for table in tables]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,7 +29,7 @@ from ppsolve.solver.bounds.spans import Spans, busy_ops, in_time
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.dag import Dag
-from ppsolve.solver.structure.implied import ImpliedOrder
+from ppsolve.solver.structure.implied import Column, ImpliedOrder
 
 _STRONG_HEADS: WeakKeyDictionary[ImpliedOrder, IntArray] = WeakKeyDictionary()
 """Kept for the exact model, which starts from the same heads as the bounds."""
@@ -79,6 +80,15 @@ class GraphPaths:
             yield Reason(int(head[number] + work[number] + tail[number]), number)
 
 
+class Block(NamedTuple):
+    """Two ops that may run as one, by their columns."""
+
+    first: Column
+    second: Column  # of an earlier row, and behind the first one in a row
+    inside: frozenset[Column]  # loose work of the second one that is done, too
+    ticks: int
+
+
 class Relaxations:
     """A problem as every bound sees it; what several bounds use is made once, when first used.
 
@@ -100,6 +110,11 @@ class Relaxations:
         self.problem = implied.problem
         self.lower = 0  # largest bound so far, in ticks: what raises none may end early
         self._one_machine: dict[tuple[int, int], Reason] = {}
+
+    @cached_property
+    def blocks(self) -> Sequence[Block]:
+        """Pairs of columns whose ops may run as one."""
+        return ()
 
     @property
     def is_on_spans(self) -> bool:

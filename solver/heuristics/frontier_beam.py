@@ -45,13 +45,13 @@ from ppsolve.solver.kernels.compilation import expect, is_compiled
 from ppsolve.solver.kernels.frontier import LookAhead
 from ppsolve.solver.kernels.frontier_beam import (
     BEAM_LABEL_FIGURES,
-    BEAM_STATE_FIGURES,
-    BEAM_TALLY,
     LABEL_STEPS,
-    BeamLevels,
     RowColumns,
+    beam_newest_at,
+    beam_steps,
     grow_beam,
 )
+from ppsolve.solver.kernels.frontier_levels import LINKS, TALLY, FrontierLevels
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import Column, ImpliedOrder
@@ -328,8 +328,10 @@ class _Beam:
         self._columns, self._width, self._upper = columns, width, upper
         self._params = params
         count, resources = len(columns.duration), len(columns.room)
-        self._state_size = count + 5 * resources + BEAM_STATE_FIGURES
-        self._label_size = resources + columns.rows + BEAM_LABEL_FIGURES
+        self._newest = beam_newest_at(count, resources)
+        self._state_size = self._newest + LINKS
+        self._moments = resources + columns.rows
+        self._label_size = self._moments + BEAM_LABEL_FIGURES
         self._last = columns.members * count
         self._room = (2 * width, 4 * width)
         self._states = np.zeros(2 * self._room[0] * self._state_size, dtype=np.int64)
@@ -343,19 +345,19 @@ class _Beam:
         )
         work *= columns.members
         self._labels[self._label_size - 1] = FREE
-        self._tally = np.zeros(BEAM_TALLY.size, dtype=np.int64)
-        self._tally[BEAM_TALLY.states] = self._tally[BEAM_TALLY.entries] = 1
-        self._tally[BEAM_TALLY.least_left] = NEVER
+        self._tally = np.zeros(TALLY.size, dtype=np.int64)
+        self._tally[TALLY.states] = self._tally[TALLY.entries] = 1
+        self._tally[TALLY.least_left] = NEVER
 
     @property
     def labels(self) -> int:
         """Labels made, or what takes as long."""
-        return int(self._tally[BEAM_TALLY.steps]) // LABEL_STEPS
+        return int(beam_steps(self._tally)) // LABEL_STEPS
 
     @property
     def is_exact(self) -> bool:
         """Whether it has grown all levels, and left nothing out below the upper bound."""
-        return self.bound > 0 and self._tally[BEAM_TALLY.least_left] >= self._upper
+        return self.bound > 0 and self._tally[TALLY.least_left] >= self._upper
 
     def run(self, clock: Clock, most_labels: int) -> None:
         """Grow all levels, unless time, labels or room run out before."""
@@ -369,19 +371,26 @@ class _Beam:
             expect(STEPS_OF_A_LABEL * (self.labels - labels))
             if level == before and not self._widen():
                 return
-        self.bound = min(self._upper, int(self._tally[BEAM_TALLY.least_left]))
-        if self._tally[BEAM_TALLY.states]:
+        self.bound = min(self._upper, int(self._tally[TALLY.least_left]))
+        if self._tally[TALLY.states + self._last % 2]:
             self._end()
 
     def _grow(self, level: int, most_labels: int) -> int:
         tally, params = self._tally, self._params
         few = params.call if is_compiled() else params.call // 64
-        levels = BeamLevels(
+        levels = FrontierLevels(
             first=level,
             last=self._last,
+            ring=2,
+            counts=len(self._columns.duration),
+            newest=self._newest,
+            moments=self._moments,
+            label_size=self._label_size,
             states=self._room[0],
             labels=self._room[1],
+            merged=NEVER,
             width=self._width,
+            in_turn=0,
             upper=self._upper,
             steps=LABEL_STEPS * min(self.labels + few, most_labels),
         )
@@ -404,7 +413,7 @@ class _Beam:
         """Note the end and the sequence of the label of the last level that ends first."""
         width, count = self._label_size, len(self._columns.duration)
         state = self._last % 2 * self._state_size
-        label = int(self._states[state + self._state_size - BEAM_STATE_FIGURES])
+        label = int(self._states[state + self._newest])
         entry = FREE
         while label >= 0:
             end, _, origin, label = self._labels[(label + 1) * width - 4 :][:4].tolist()

@@ -10,7 +10,33 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
+from ppsolve.solver.kernels.frontier_levels import (
+    LINKS,
+    TALLY,
+    FrontierLevels,
+    begin_level,
+    enter,
+    forget_keys,
+    free_label,
+    narrow,
+    numbered,
+)
 from ppsolve.solver.kernels.records import NEVER
+
+_STEPS = TALLY.steps
+
+
+class DeviceMoves(NamedTuple):
+    """What is appended at a time: each op of a chain, then two that run as one.
+
+    The second op is of an earlier row, on the same device. Both start and end together.
+    """
+
+    op: Any  # int64[M]
+    partner: Any  # int64[M]: the other op, or -1
+    ticks: Any  # int64[M]: no less than the time of either op
+    acquire: Any  # int64[M]: amount taken at the start
+    loose: Any  # int64[M]: loose work that is left behind
 
 
 class DeviceChain(NamedTuple):
@@ -24,7 +50,9 @@ class DeviceChain(NamedTuple):
     delay: Any  # int64[L]: from the start of each op to that of the next one, 0 for the last
     acquire: Any  # int64[L]: amount that an op takes when it starts
     change: Any  # int64[L]: what it takes, less what it and its loose work give back
-    loose: Any  # int64[L]: work behind each op
+    # int64[L]: what each op adds at least to the work of its device, without loose work and with it
+    work: Any
+    load: Any
     to_end: Any  # int64[L]: from the start of each op to the end of all
     # int64[L]: from there to the end of the first op on the first op's device that gives back,
     # NEVER if none does
@@ -36,6 +64,7 @@ class DeviceChain(NamedTuple):
     table: Any  # int64[K + 1]: rows of held and waiting, by device
     held: Any  # int64[b]: amounts, going up from 0
     waiting: Any  # int64[b]: most loose work that holds no more than that amount
+    moves: DeviceMoves
     room: Any  # int64[K]: of the pool
     tail: Any  # int64[K]: from the end of the last op to the end of all
     loose_tail: Any  # int64[K]: from the end of the last work, loose or not
@@ -51,11 +80,11 @@ class LookAhead(NamedTuple):
     State 0 is the first one of each device. Without any state nothing is looked up.
     """
 
-    column: Any  # int64[L]: the place of each op in the chain of its device
-    columns: Any  # int64[K]: ops of the chain of each device
+    place: Any  # int64[M]: of each move among those of its device
+    moves: Any  # int64[K]: moves of each device
     opening: Any  # int64[K]: the first op of each device
     slots: Any  # int64[K]: most rows that are on their way on a device
-    successor: Any  # int64[...]: state behind each state and op of a device, -1 if that is no way
+    successor: Any  # int64[...]: state behind each state and move of a device, -1 if that is no way
     successor_at: Any  # int64[K + 1]: where those of each device begin
     pointer: (
         Any  # int64[...]: first row of each state of a device, and behind its last one
@@ -66,54 +95,23 @@ class LookAhead(NamedTuple):
 
 
 @part
-def state_size(columns: int, devices: int) -> int:
-    """Figures of a state: counts, four of each device, and three that find states and labels.
+def newest_at(columns: int, devices: int) -> int:
+    """Return where a state has the number of its newest label, behind counts and figures.
 
-    Those of devices are amounts in use, work left, loose work left and states of `LookAhead`; the
-    last ones are its newest label, the key of its hash and the place of the next state of that key.
+    Figures are, of each device, the amount in use, work left without and with loose work, and the
+    state of `LookAhead`.
     """
-    return columns + 4 * devices + 3
+    return columns + 4 * devices
 
 
 @part
-def label_size(rows: int, devices: int) -> int:
-    """Figures of a label: moments, bound, and the number of the next label of its state.
+def moments_of(rows: int, devices: int) -> int:
+    """Return the number of moments of a label; its bound and the next label follow.
 
-    The moments are, of each device, the end of the last op and that with loose work; then the
-    arrivals of rows.
+    They are, of each device, the end of the last op and that with loose work; then the arrivals of
+    rows.
     """
-    return 2 * devices + rows + 2
-
-
-class FrontierLevels(NamedTuple):
-    """Levels that a search goes through; level l has the states of l ops."""
-
-    first: int
-    last: int
-    states: int  # room for states of a level
-    labels: int  # room for labels of a level
-    merged: int  # labels of a state from which on two become one
-    width: int  # most labels of a level that stay, those of least bound
-    in_turn: int  # 1 where only states stay whose rows can end in turn, else 0
-    upper: int  # only labels of a lower bound are kept, in ticks
-    steps: int  # labels made in all after which no further level is begun
-
-
-class FrontierTally(NamedTuple):
-    """Places of the counts that a search keeps: of a level, then of all."""
-
-    states: int = 0  # of the level that is grown
-    next_states: int = 1
-    next_labels: int = 2  # rows that labels of the next level have taken
-    freed: int = 3  # first of these rows that is free again, or -1
-    steps: int = 4  # labels made
-    merges: int = 5  # pairs of labels that became one
-    least_left: int = 6  # least bound of the labels that were left out
-    size: int = 7
-
-
-TALLY = FrontierTally()
-_STATES, _NEXT_STATES, _NEXT_LABELS, _FREED, _STEPS, _MERGES, _LEFT, _ = TALLY
+    return 2 * devices + rows
 
 
 @part
@@ -130,39 +128,77 @@ def waiting_in(chain: DeviceChain, device: int, room: int) -> int:
 
 
 @part
-def may_start(chain: DeviceChain, states: Any, state: int, j: int) -> bool:
-    """Whether a row waits for column j, and its op fits into the pool."""
+def _waits(chain: DeviceChain, states: Any, state: int, j: int) -> bool:
+    """Whether a row waits for column j."""
     behind = chain.members if j == 0 else states[state + j - 1]
-    if states[state + j] >= behind:
-        return False
-    device = chain.device[j]
-    used = states[state + len(chain.duration) + device]
-    return chain.acquire[j] == 0 or used + chain.acquire[j] <= chain.room[device]
+    return states[state + j] < behind
 
 
 @part
-def set_state(chain: DeviceChain, states: Any, parent: int, j: int, child: int) -> None:
-    """Write the counts and figures of the state in which one more row has passed column j."""
-    columns, devices = len(chain.duration), len(chain.room)
-    for k in range(columns + 4 * devices):
-        states[child + k] = states[parent + k]
-    states[child + j] += 1
-    figure = child + columns + chain.device[j]
+def may_start(chain: DeviceChain, states: Any, state: int, move: int) -> bool:
+    """Whether rows wait for all ops of a move, and these fit into the pool."""
+    j, partner = chain.moves.op[move], chain.moves.partner[move]
+    if not _waits(chain, states, state, j):
+        return False
+    if partner >= 0 and not _waits(chain, states, state, partner):
+        return False
+    device, amount = chain.device[j], chain.moves.acquire[move]
+    used = states[state + len(chain.duration) + device]
+    return amount == 0 or used + amount <= chain.room[device]
+
+
+@part
+def _pass(chain: DeviceChain, states: Any, state: int, j: int) -> None:
+    """Let one more row of a state have passed column j."""
+    devices = len(chain.room)
+    figure = state + len(chain.duration) + chain.device[j]
+    states[state + j] += 1
     states[figure] += chain.change[j]
-    states[figure + devices] -= chain.duration[j]
-    states[figure + 2 * devices] -= chain.loose[j]
+    states[figure + devices] -= chain.work[j]
+    states[figure + 2 * devices] -= chain.load[j]
+
+
+@part
+def set_state(
+    chain: DeviceChain, states: Any, parent: int, move: int, child: int
+) -> None:
+    """Write the counts and figures of the state behind a move."""
+    for k in range(newest_at(len(chain.duration), len(chain.room))):
+        states[child + k] = states[parent + k]
+    _pass(chain, states, child, chain.moves.op[move])
+    if chain.moves.partner[move] >= 0:
+        _pass(chain, states, child, chain.moves.partner[move])
 
 
 @part
 def _look_up(
-    chain: DeviceChain, ahead: LookAhead, states: Any, child: int, j: int
+    chain: DeviceChain, ahead: LookAhead, states: Any, child: int, move: int
 ) -> bool:
-    """Write the state of the device alone to which an op is appended; whether it can end."""
-    device = chain.device[j]
+    """Write the state of the device alone that makes a move; whether it can end."""
+    device = chain.device[chain.moves.op[move]]
     figure = child + len(chain.duration) + 3 * len(chain.room) + device
-    at = ahead.successor_at[device] + ahead.columns[device] * states[figure]
-    states[figure] = ahead.successor[at + ahead.column[j]]
+    at = ahead.successor_at[device] + ahead.moves[device] * states[figure]
+    states[figure] = ahead.successor[at + ahead.place[move]]
     return states[figure] >= 0
+
+
+@part
+def _arrive(
+    chain: DeviceChain,
+    states: Any,
+    parent: int,
+    labels: Any,
+    to: int,
+    j: int,
+    end: int,
+) -> None:
+    """Write when the row that passes column j, whose op ends at a moment, can go on."""
+    columns, row = len(chain.duration), states[parent + j]
+    slot = to + 2 * len(chain.room) + row % chain.rows
+    labels[slot] = 0
+    if j + 1 < columns:
+        arrival = end + chain.delay[j] - chain.duration[j]
+        labels[slot] = max(arrival, chain.heads[row * columns + j + 1])
 
 
 @part
@@ -172,33 +208,38 @@ def _append(
     labels: Any,
     parent: int,
     source: int,
-    j: int,
+    move: int,
     to: int,
 ) -> None:
-    """Write the moments of a label to which the op of column j is appended."""
+    """Write the moments of a label behind a move."""
     columns, devices = len(chain.duration), len(chain.room)
-    moments = 2 * devices
-    for k in range(chain.rows + moments + 1):
+    moments, slots = moments_of(chain.rows, devices), to + 2 * devices
+    j, partner = chain.moves.op[move], chain.moves.partner[move]
+    for k in range(moments + 1):
         labels[to + k] = labels[source + k]
     row, device = states[parent + j], chain.device[j]
-    free, slot = to + 2 * device, to + moments + row % chain.rows
-    arrival = chain.heads[row * columns] if j == 0 else labels[slot]
+    free = to + 2 * device
+    arrival = labels[slots + row % chain.rows]
+    if j == 0:
+        arrival = chain.heads[row * columns]
     start = max(labels[free], arrival)
-    if chain.acquire[j] > 0:
-        spare = (
-            chain.room[device] - states[parent + columns + device] - chain.acquire[j]
-        )
+    if partner >= 0:
+        start = max(start, labels[slots + states[parent + partner] % chain.rows])
+    amount = chain.moves.acquire[move]
+    if amount > 0:
+        spare = chain.room[device] - states[parent + columns + device] - amount
         start = max(start, labels[free + 1] - waiting_in(chain, device, spare))
     # What is left on other devices starts no sooner; a device without work has ended before.
     for other in range(devices):
         if states[parent + columns + devices + other] > 0:
             labels[to + 2 * other] = max(labels[to + 2 * other], start)
             labels[to + 2 * other + 1] = max(labels[to + 2 * other + 1], start)
-    labels[free] = start + chain.duration[j]
-    labels[free + 1] += chain.duration[j] + chain.loose[j]
-    labels[slot] = 0
-    if j + 1 < columns:
-        labels[slot] = max(start + chain.delay[j], chain.heads[row * columns + j + 1])
+    end = start + chain.moves.ticks[move]
+    labels[free] = end
+    labels[free + 1] += chain.moves.ticks[move] + chain.moves.loose[move]
+    if partner >= 0:
+        _arrive(chain, states, parent, labels, to, partner, end)
+    _arrive(chain, states, parent, labels, to, j, end)
 
 
 @part
@@ -269,8 +310,8 @@ def _settle(
             free = 0  # nothing is left on it, and rows on their way tell the rest
         late = max(late, free)
         labels[to + 2 * device], labels[to + 2 * device + 1] = free, late
-        loose = late + work + states[figure + devices] + chain.loose_tail[device]
-        bound = max(bound, free + work + chain.tail[device] if free > 0 else 0, loose)
+        loaded = late + states[figure + devices] + chain.loose_tail[device]
+        bound = max(bound, free + work + chain.tail[device] if free > 0 else 0, loaded)
     return bound
 
 
@@ -328,118 +369,6 @@ def _value_ahead(
 
 
 @part
-def is_no_later(labels: Any, a: int, b: int, moments: int) -> bool:
-    """Whether no moment of a label is later than that of another one."""
-    for k in range(moments):  # noqa: SIM110
-        if labels[a + k] > labels[b + k]:
-            return False
-    return True
-
-
-@part
-def _strike_later(
-    labels: Any, states: Any, link: int, to: int, width: int, tally: Any
-) -> int:
-    """Free the labels of a state that are later than a new label; return how many stay.
-
-    `link` is the place of the number of the state's newest label. It is -1 where some label is no
-    later than the new one.
-    """
-    number, moments, count, previous = states[link], width - 2, 0, -1
-    while number >= 0:
-        b = number * width
-        after = labels[b + width - 1]
-        if is_no_later(labels, b, to, moments):
-            return -1
-        if is_no_later(labels, to, b, moments):
-            if previous < 0:
-                states[link] = after
-            else:
-                labels[previous + width - 1] = after
-            labels[b + width - 1] = tally[_FREED]
-            tally[_FREED] = number
-        else:
-            count += 1
-            previous = b
-        number = after
-    return count
-
-
-@part
-def _lower_to_nearest(labels: Any, states: Any, link: int, to: int, width: int) -> None:
-    """Lower a new label to the least of both moments of it and the label that is nearest."""
-    number, nearest, smallest = states[link], to, NEVER
-    while number >= 0:
-        b, difference = number * width, 0
-        for k in range(width - 2):
-            difference += max(
-                labels[b + k] - labels[to + k], labels[to + k] - labels[b + k]
-            )
-        if difference < smallest:
-            smallest, nearest = difference, b
-        number = labels[b + width - 1]
-    for k in range(width - 1):
-        labels[to + k] = min(labels[to + k], labels[nearest + k])
-
-
-@part
-def _keep(
-    levels: FrontierLevels,
-    labels: Any,
-    states: Any,
-    link: int,
-    number: int,
-    width: int,
-    tally: Any,
-) -> bool:
-    """Add a new label to those of its state unless one of them is no later."""
-    count = _strike_later(labels, states, link, number * width, width, tally)
-    if count < 0:
-        return False
-    if count >= levels.merged:
-        _lower_to_nearest(labels, states, link, number * width, width)
-        _strike_later(labels, states, link, number * width, width, tally)
-        tally[_MERGES] += 1
-    labels[number * width + width - 1] = states[link]
-    states[link] = number
-    return True
-
-
-@part
-def is_same(states: Any, a: int, b: int, columns: int) -> bool:
-    """Whether two states have the same counts."""
-    for k in range(columns):  # noqa: SIM110
-        if states[a + k] != states[b + k]:
-            return False
-    return True
-
-
-@part
-def numbered(
-    chain: DeviceChain, states: Any, table: Any, fresh: int, tally: Any
-) -> int:
-    """Return the place of the state of the next level that is equal to a fresh one.
-
-    It is the fresh one itself where there is none.
-    """
-    columns, key = len(chain.duration), 0
-    link = columns + 4 * len(chain.room)
-    for k in range(columns):
-        key = (key * 1_000_003 + states[fresh + k]) % len(table)
-    rival = table[key]
-    while rival >= 0:
-        if is_same(states, rival, fresh, columns):
-            return rival
-        rival = states[rival + link + 2]
-    states[fresh + link] = -1
-    states[fresh + link + 1] = key
-    states[fresh + link + 2] = table[key]
-    table[key] = fresh
-    tally[_NEXT_STATES] += 1
-    return fresh
-
-
-@part
 def _can_end(chain: DeviceChain, states: Any, state: int) -> bool:
     """Whether the rows on their way on a single device can end in turn, each alone."""
     columns = len(chain.duration)
@@ -459,123 +388,49 @@ def _grow(
     ahead: LookAhead,
     levels: FrontierLevels,
     parent: int,
-    parity: int,
+    ops: int,
+    slot: int,
     states: Any,
     labels: Any,
     table: Any,
     first: Any,
     tally: Any,
 ) -> bool:
-    """Append each op to each label of a state; return whether there was room for all."""
-    columns, devices = len(chain.duration), len(chain.room)
-    size, width = state_size(columns, devices), label_size(chain.rows, devices)
-    link, looks_ahead = columns + 4 * devices, len(ahead.pointer) > 0
-    for j in range(columns - 1, -1, -1):
-        if not may_start(chain, states, parent, j):
+    """Append each move of so many ops to each label of a state; whether there was room for all."""
+    size, width = levels.newest + LINKS, levels.label_size
+    looks_ahead = len(ahead.pointer) > 0
+    for move in range(len(chain.moves.op) - 1, -1, -1):
+        if (chain.moves.partner[move] >= 0) != (ops == 2):
             continue
-        if tally[_NEXT_STATES] == levels.states:
+        if not may_start(chain, states, parent, move):
+            continue
+        if tally[slot] == levels.states:
             return False
-        fresh = (2 * tally[_NEXT_STATES] + parity) * size
-        set_state(chain, states, parent, j, fresh)
+        fresh = (levels.ring * tally[slot] + slot) * size
+        set_state(chain, states, parent, move, fresh)
         if levels.in_turn and not _can_end(chain, states, fresh):
             continue
-        if looks_ahead and not _look_up(chain, ahead, states, fresh, j):
+        if looks_ahead and not _look_up(chain, ahead, states, fresh, move):
             continue
-        child = numbered(chain, states, table, fresh, tally)
-        source = states[parent + link]
+        child = numbered(states, table, fresh, levels.counts, levels.newest)
+        if child == fresh:
+            tally[slot] += 1
+        source = states[parent + levels.newest]
         while source >= 0:
-            number = tally[_FREED]
+            number = free_label(levels, slot, tally)
             if number < 0:
-                if tally[_NEXT_LABELS] == levels.labels:
-                    return False
-                number = 2 * tally[_NEXT_LABELS] + parity
+                return False
             to = number * width
-            is_freed = tally[_FREED] >= 0
-            after = labels[to + width - 1]
-            _append(chain, states, labels, parent, source * width, j, to)
+            _append(chain, states, labels, parent, source * width, move, to)
             bound = _settle(chain, states, child, labels, to, first)
             if looks_ahead and bound < levels.upper:
                 bound = _bound_ahead(chain, ahead, states, child, labels, to, bound)
-            labels[to + width - 2] = bound
+            labels[to + levels.moments] = bound
             tally[_STEPS] += 1
             if bound < levels.upper:
-                if is_freed:
-                    tally[_FREED] = after
-                else:
-                    tally[_NEXT_LABELS] += 1
-                if not _keep(
-                    levels, labels, states, child + link, number, width, tally
-                ):
-                    labels[to + width - 1] = tally[_FREED]
-                    tally[_FREED] = number
+                enter(levels, states, labels, child + levels.newest, number, tally)
             source = labels[source * width + width - 1]
     return True
-
-
-@part
-def _count(
-    states: Any, labels: Any, link: int, size: int, width: int, number: int, limit: int
-) -> int:
-    """Return the number of labels, of so many states, whose bound is at most a limit.
-
-    `link` is the place of the number of the first state's newest label.
-    """
-    count = 0
-    for state in range(number):
-        label = states[link + 2 * state * size]
-        while label >= 0:
-            if labels[label * width + width - 2] <= limit:
-                count += 1
-            label = labels[label * width + width - 1]
-    return count
-
-
-@part
-def _narrow(
-    levels: FrontierLevels,
-    states: Any,
-    labels: Any,
-    link: int,
-    size: int,
-    width: int,
-    tally: Any,
-) -> None:
-    """Leave out the labels of largest bound for which a level has no room."""
-    number = tally[_NEXT_STATES]
-    count, low, high = 0, NEVER, 0
-    for state in range(number):
-        label = states[link + 2 * state * size]
-        while label >= 0:
-            count += 1
-            low = min(low, labels[label * width + width - 2])
-            high = max(high, labels[label * width + width - 2])
-            label = labels[label * width + width - 1]
-    if count <= levels.width:
-        return
-    limit = low
-    while low < high:
-        if _count(states, labels, link, size, width, number, limit) >= levels.width:
-            high = limit
-        else:
-            low = limit + 1
-        limit = (low + high) // 2
-    spare = levels.width - _count(states, labels, link, size, width, number, low - 1)
-    for state in range(number):
-        before, label = -1, states[link + 2 * state * size]
-        while label >= 0:
-            to = label * width
-            bound, after = labels[to + width - 2], labels[to + width - 1]
-            if bound < low or (bound == low and spare > 0):
-                if bound == low:
-                    spare -= 1
-                before = to
-            else:
-                tally[_LEFT] = min(tally[_LEFT], bound)
-                if before < 0:
-                    states[link + 2 * state * size] = after
-                else:
-                    labels[before + width - 1] = after
-            label = after
 
 
 @Kernel
@@ -591,43 +446,38 @@ def grow_frontier(
 ) -> int:
     """Replace the states of the first level by those of a later one; return its number.
 
-    `states`, int64[2 * states * state_size], has those of even and of odd levels in turn; `labels`,
-    int64[2 * labels * label_size], likewise. `table`, int64[...], is full of -1. `first`, int64[K],
-    holds what a level does not keep. It ends at the last level, once enough labels are made, or
-    before one that has no room.
+    `states`, int64[ring * states * state_size], has those of the last levels in turn; `labels`,
+    int64[ring * labels * label_size], likewise. `table`, int64[...], is full of -1. `first`,
+    int64[K], holds what a level does not keep. A move of two ops passes over a level, so the ring
+    has three where there is any. It ends at the last level, once enough labels are made, or before
+    one that has no room.
     """
-    columns, devices = len(chain.duration), len(chain.room)
-    size, width = state_size(columns, devices), label_size(chain.rows, devices)
-    newest = columns + 4 * devices
     for level in range(levels.first, levels.last):
         if tally[_STEPS] >= levels.steps:
             return level
-        here, parity = level % 2, (level + 1) % 2
-        tally[_NEXT_STATES] = tally[_NEXT_LABELS] = 0
-        tally[_FREED] = -1
+        slot = (level + 1) % levels.ring
+        begin_level(tally, slot)
         has_room = True
-        for number in range(tally[_STATES]):
-            parent = (2 * number + here) * size
-            if states[parent + newest] < 0:
-                continue
-            has_room = _grow(
-                chain,
-                ahead,
-                levels,
-                parent,
-                parity,
-                states,
-                labels,
-                table,
-                first,
-                tally,
-            )
-            if not has_room:
-                break
-        for number in range(tally[_NEXT_STATES]):
-            table[states[(2 * number + parity) * size + newest + 1]] = -1
+        for ops in range(1, levels.ring):
+            here = (level + 1 - ops + levels.ring) % levels.ring
+            for number in range(tally[here]):
+                parent = (levels.ring * number + here) * (levels.newest + LINKS)
+                if has_room and states[parent + levels.newest] >= 0:
+                    has_room = _grow(
+                        chain,
+                        ahead,
+                        levels,
+                        parent,
+                        ops,
+                        slot,
+                        states,
+                        labels,
+                        table,
+                        first,
+                        tally,
+                    )
+        forget_keys(levels, states, table, slot, tally)
         if not has_room:
             return level
-        _narrow(levels, states, labels, parity * size + newest, size, width, tally)
-        tally[_STATES] = tally[_NEXT_STATES]
+        narrow(levels, states, labels, slot, levels.moments, tally)
     return levels.last

@@ -10,43 +10,43 @@ from typing import Any
 
 from ppsolve.solver.kernels.compilation import Kernel, part
 from ppsolve.solver.kernels.frontier import (
-    TALLY,
     DeviceChain,
     may_start,
-    numbered,
+    newest_at,
     set_state,
-    state_size,
     waiting_in,
 )
+from ppsolve.solver.kernels.frontier_levels import LINKS, numbered
 from ppsolve.solver.kernels.records import NEVER
-
-_NEXT_STATES = TALLY.next_states
 
 
 @Kernel
 def list_states(
-    chain: DeviceChain, room: int, states: Any, table: Any, successor: Any, tally: Any
-) -> bool:
+    chain: DeviceChain, room: int, states: Any, table: Any, successor: Any
+) -> int:
     """Write all states of a device behind the first one, and what follows each of them.
 
-    `states`, int64[(room + 1) * state_size], begins with the first state; `table`, int64[...], is
-    full of -1; `successor`, int64[room * L], becomes the numbers of states, -1 for none. It returns
-    whether there was room for all. States are in the order of their levels.
+    `states`, int64[(room + 1) * (newest + 3)], begins with the first state; `table`, int64[...], is
+    full of -1; `successor`, int64[room * M], becomes the numbers of states, -1 for none. It returns
+    how many there are, or room + 1 if that is too many.
     """
-    columns = len(chain.duration)
-    size, number = state_size(columns, 1), 0
-    while number < tally[_NEXT_STATES]:
-        for j in range(columns):
-            successor[number * columns + j] = -1
-            if may_start(chain, states, number * size, j):
-                fresh = tally[_NEXT_STATES] * size
-                set_state(chain, states, number * size, j, fresh)
-                child = numbered(chain, states, table, fresh, tally)
-                if tally[_NEXT_STATES] > room:
-                    return False
-                successor[number * columns + j] = child // size
+    columns, moves = len(chain.duration), len(chain.moves.op)
+    newest = newest_at(columns, 1)
+    size, number, count = newest + LINKS, 0, 1
+    while number < count:
+        for move in range(moves):
+            successor[number * moves + move] = -1
+            if may_start(chain, states, number * size, move):
+                fresh = count * size
+                set_state(chain, states, number * size, move, fresh)
+                child = numbered(states, table, fresh, columns, newest)
+                if child == fresh:
+                    count += 1
+                if count > room:
+                    return count
+                successor[number * moves + move] = child // size
         number += 1
-    return True
+    return count
 
 
 @part
@@ -108,57 +108,65 @@ def _keep_row(
 
 @part
 def _write_row(
-    chain: DeviceChain, states: Any, state: int, j: int, entries: Any, after: int
+    chain: DeviceChain, states: Any, state: int, move: int, entries: Any, after: int
 ) -> None:
-    """Write the row behind all others: what an op takes, and then what a row of its state says."""
+    """Write the row behind all others: what a move takes, and then what a row of its state says."""
     columns, width = len(chain.duration), chain.rows + 2
-    fresh, slot = len(entries) - width, 2 + states[state + j] % chain.rows
+    fresh, ticks = len(entries) - width, chain.moves.ticks[move]
+    j, partner = chain.moves.op[move], chain.moves.partner[move]
     for entry in range(width):
         entries[fresh + entry] = entries[after + entry]
-    late = entries[after + 1] + chain.duration[j] + chain.loose[j]
-    start = max(entries[after] + chain.duration[j], late)
-    if j + 1 < columns:
-        start = max(start, entries[after + slot] + chain.delay[j])
+    late = entries[after + 1] + ticks + chain.moves.loose[move]
+    start = max(entries[after] + ticks, late)
+    for op in (j, partner):
+        if op >= 0 and op + 1 < columns:
+            slot = 2 + states[state + op] % chain.rows
+            arrival = ticks + chain.delay[op] - chain.duration[op]
+            start = max(start, entries[after + slot] + arrival)
     entries[fresh], entries[fresh + 1] = start, late
-    if chain.acquire[j] > 0:
-        spare = chain.room[0] - states[state + columns] - chain.acquire[j]
+    if chain.moves.acquire[move] > 0:
+        spare = chain.room[0] - states[state + columns] - chain.moves.acquire[move]
         entries[fresh + 1] = max(late, start - waiting_in(chain, 0, spare))
+    slot = 2 + states[state + j] % chain.rows
     entries[fresh + slot] = start if j > 0 else -NEVER
+    if partner >= 0:
+        entries[fresh + 2 + states[state + partner] % chain.rows] = start
 
 
 @Kernel
 def list_entries(
     chain: DeviceChain,
-    number: int,
+    order: Any,
     most: int,
     states: Any,
     successor: Any,
     count: Any,
     entries: Any,
 ) -> None:
-    """Write the rows of so many states, the last one first, at most so many of each.
+    """Write the rows of states, at most so many of each.
 
+    `order`, int64[states], has the states, those before which all are that may follow them;
     `count`, int64[states], is 0 for all; `entries`, int64[(states * most + 1) * (rows + 2)]. States
     without rows, from which no order of what is left keeps memory, follow no other one any more.
     """
     columns, width = len(chain.duration), chain.rows + 2
-    size = state_size(columns, 1)
-    for state in range(number - 1, -1, -1):
+    moves, size = len(chain.moves.op), newest_at(columns, 1) + LINKS
+    for state in order:
         begin, place = state * most * width, state * size
         if states[place + columns - 1] == chain.members:
             for entry in range(width):
                 entries[begin + entry] = -NEVER
             entries[begin], entries[begin + 1] = chain.tail[0], chain.loose_tail[0]
             count[state] = 1
-        for j in range(columns):
-            child = successor[state * columns + j]
+        for move in range(moves):
+            child = successor[state * moves + move]
             if child < 0:
                 continue
             if count[child] == 0:
-                successor[state * columns + j] = -1
+                successor[state * moves + move] = -1
             for k in range(count[child]):
                 after = (child * most + k) * width
-                _write_row(chain, states, place, j, entries, after)
+                _write_row(chain, states, place, move, entries, after)
                 count[state] = _keep_row(
                     entries, begin, count[state], len(entries) - width, width, most
                 )

@@ -10,12 +10,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ppsolve.solver.kernels.compilation import Kernel, part
-from ppsolve.solver.kernels.frontier import LookAhead, is_no_later, is_same
+from ppsolve.solver.kernels.frontier import LookAhead
+from ppsolve.solver.kernels.frontier_levels import (
+    LINKS,
+    TALLY,
+    FrontierLevels,
+    begin_level,
+    enter,
+    forget_keys,
+    free_label,
+    narrow,
+    numbered,
+)
 from ppsolve.solver.kernels.records import NEVER
-
-BEAM_STATE_FIGURES = 3
-"""Figures of a state behind counts and resources: its newest label, the key of its hash, the place
-of the next state of that key."""
 
 BEAM_LABEL_FIGURES = 4
 """Figures of a label behind its moments: bound, rank, how it came about, and the next label of its
@@ -53,49 +60,27 @@ class RowColumns(NamedTuple):
     ends_in_turn: int  # 1 where rows that cannot end in turn have no schedule, else 0
 
 
-class BeamLevels(NamedTuple):
-    """Levels that a beam goes through; level l has the states of l ops."""
-
-    first: int
-    last: int
-    states: int  # room for states of a level
-    labels: int  # room for labels of a level
-    width: int  # most labels of a level that stay, those of least rank
-    upper: int  # only labels of a lower bound are kept, in ticks
-    steps: int  # in all after which no further level is begun
-
-
-class BeamTally(NamedTuple):
-    """Places of the counts that a beam keeps: of a level, then of all."""
-
-    states: int = 0  # of the level that is grown
-    next_states: int = 1
-    next_labels: int = 2  # rows that labels of the next level have taken
-    freed: int = 3  # first of these rows that is free again, or -1
-    steps: int = 4  # labels made, times `LABEL_STEPS`, and pairs of labels compared
-    least_left: int = 5  # least bound of the labels that were left out
-    entries: int = 6  # labels that have stayed
-    size: int = 7
-
-
-BEAM_TALLY = BeamTally()
 _LARGE = 2**61
 
 _STUCK = -2
 """Newest label of a state that has no schedule."""
 
-_STATES, _NEXT_STATES, _NEXT_LABELS, _FREED, _STEPS, _LEFT, _ENTRIES, _ = BEAM_TALLY
+_STEPS, _COMPARED, _LEFT, _ENTRIES = (
+    TALLY.steps,
+    TALLY.compared,
+    TALLY.least_left,
+    TALLY.entries,
+)
 
 
 @part
-def _newest(columns: RowColumns) -> int:
-    """Return where a state has the number of its newest label; key and next state follow."""
-    return len(columns.duration) + 5 * len(columns.room)
+def beam_newest_at(columns: int, resources: int) -> int:
+    """Return where a state has the number of its newest label, behind counts and figures.
 
-
-@part
-def _label_size(columns: RowColumns) -> int:
-    return len(columns.room) + columns.rows + BEAM_LABEL_FIGURES
+    Figures of each resource are the amount in use, the work of the chain that is left, loose work
+    that is left, loose work that waits, and the state of `LookAhead`.
+    """
+    return columns + 5 * resources
 
 
 @part
@@ -124,12 +109,10 @@ def _set_state(
 ) -> bool:
     """Write the counts and figures of the state in which one more row has passed column j.
 
-    Figures of each resource are the amount in use, the work of the chain that is left, loose work
-    that is left, loose work that waits, and the state of `LookAhead`. It returns whether the
-    resource alone can end from there.
+    It returns whether the resource alone can end from there.
     """
     resources = len(columns.room)
-    for k in range(_newest(columns)):
+    for k in range(beam_newest_at(len(columns.duration), resources)):
         states[child + k] = states[parent + k]
     states[child + j] += 1
     use = child + len(columns.duration) + columns.resource[j]
@@ -140,8 +123,8 @@ def _set_state(
         seat = columns.seat[columns.resource[j]]
         if seat >= 0:
             number = states[use + 4 * resources]
-            at = ahead.successor_at[seat] + ahead.columns[seat] * number
-            states[use + 4 * resources] = ahead.successor[at + ahead.column[j]]
+            at = ahead.successor_at[seat] + ahead.moves[seat] * number
+            states[use + 4 * resources] = ahead.successor[at + ahead.place[j]]
             return states[use + 4 * resources] >= 0
     else:
         states[use + 2 * resources] -= columns.duration[j]
@@ -264,61 +247,6 @@ def _settle(
 
 
 @part
-def _keep(
-    states: Any, labels: Any, link: int, number: int, width: int, tally: Any
-) -> bool:
-    """Add a new label to those of its state unless one of them is no later; free those that are.
-
-    `link` is the place of the number of the state's newest label.
-    """
-    moments, to = width - BEAM_LABEL_FIGURES, number * width
-    label, previous = states[link], -1
-    while label >= 0:
-        rival = label * width
-        tally[_STEPS] += 1
-        after = labels[rival + width - 1]
-        if is_no_later(labels, rival, to, moments):
-            return False
-        if is_no_later(labels, to, rival, moments):
-            if previous < 0:
-                states[link] = after
-            else:
-                labels[previous + width - 1] = after
-            labels[rival + width - 1] = tally[_FREED]
-            tally[_FREED] = label
-        else:
-            previous = rival
-        label = after
-    labels[to + width - 1] = states[link]
-    states[link] = number
-    return True
-
-
-@part
-def _numbered(
-    columns: RowColumns, states: Any, table: Any, fresh: int, tally: Any
-) -> int:
-    """Return the place of the state of the next level that is equal to a fresh one.
-
-    It is the fresh one itself where there is none.
-    """
-    key, count, newest = 0, len(columns.duration), _newest(columns)
-    for k in range(count):
-        key = (key * 1_000_003 + states[fresh + k]) % len(table)
-    rival = table[key]
-    while rival >= 0:
-        if is_same(states, rival, fresh, count):
-            return rival
-        rival = states[rival + newest + 2]
-    states[fresh + newest] = -1
-    states[fresh + newest + 1] = key
-    states[fresh + newest + 2] = table[key]
-    table[key] = fresh
-    tally[_NEXT_STATES] += 1
-    return fresh
-
-
-@part
 def _value_ahead(
     columns: RowColumns,
     ahead: LookAhead,
@@ -431,9 +359,9 @@ def _can_end(columns: RowColumns, states: Any, state: int, used: Any) -> bool:
 def _grow(
     columns: RowColumns,
     ahead: LookAhead,
-    levels: BeamLevels,
+    levels: FrontierLevels,
     parent: int,
-    parity: int,
+    slot: int,
     states: Any,
     labels: Any,
     table: Any,
@@ -441,129 +369,75 @@ def _grow(
     tally: Any,
 ) -> bool:
     """Append each op to each label of a state; return whether there was room for all."""
-    count, newest, width = len(columns.duration), _newest(columns), _label_size(columns)
+    count, newest, width = levels.counts, levels.newest, levels.label_size
     for j in range(count - 1, -1, -1):
         if not _may_start(columns, states, parent, j):
             continue
-        if tally[_NEXT_STATES] == levels.states:
+        if tally[slot] == levels.states:
             return False
-        fresh = (2 * tally[_NEXT_STATES] + parity) * (newest + BEAM_STATE_FIGURES)
+        fresh = (levels.ring * tally[slot] + slot) * (newest + LINKS)
         if not _set_state(columns, ahead, states, parent, j, fresh):
             continue
-        child = _numbered(columns, states, table, fresh, tally)
-        is_checked = child == fresh and columns.ends_in_turn
-        if is_checked and not _can_end(columns, states, child, firsts):
-            states[child + newest] = _STUCK
+        child = numbered(states, table, fresh, count, newest)
+        if child == fresh:
+            tally[slot] += 1
+            if columns.ends_in_turn and not _can_end(columns, states, child, firsts):
+                states[child + newest] = _STUCK
         source = states[parent + newest]
         if states[child + newest] == _STUCK:
             continue
         while source >= 0:
-            number = tally[_FREED]
-            is_freed = number >= 0
-            if not is_freed:
-                if tally[_NEXT_LABELS] == levels.labels:
-                    return False
-                number = 2 * tally[_NEXT_LABELS] + parity
-            to, after = number * width, labels[number * width + width - 1]
+            number = free_label(levels, slot, tally)
+            if number < 0:
+                return False
+            to = number * width
+            bound_at = to + levels.moments
             _append(columns, states, labels, child, source * width, j, to)
-            bound_at = to + width - 4
             labels[bound_at] = _settle(columns, states, child, labels, to, firsts)
-            labels[to + width - 3] = _rank(
+            labels[bound_at + 1] = _rank(
                 columns, ahead, states, child, labels, to, bound_at
             )
-            bound = labels[bound_at]
-            labels[to + width - 2] = labels[source * width + width - 2] * count + j
-            tally[_STEPS] += LABEL_STEPS
-            if bound < levels.upper:
-                if is_freed:
-                    tally[_FREED] = after
-                else:
-                    tally[_NEXT_LABELS] += 1
-                if not _keep(states, labels, child + newest, number, width, tally):
-                    labels[to + width - 1] = tally[_FREED]
-                    tally[_FREED] = number
+            origin = labels[source * width + levels.moments + 2]
+            labels[bound_at + 2] = origin * count + j
+            tally[_STEPS] += 1
+            if labels[bound_at] < levels.upper:
+                enter(levels, states, labels, child + newest, number, tally)
             source = labels[source * width + width - 1]
     return True
 
 
 @part
-def _count(
-    columns: RowColumns, states: Any, labels: Any, parity: int, number: int, limit: int
-) -> int:
-    """Return the number of labels, of so many states, whose rank is at most a limit."""
-    newest, width, count = _newest(columns), _label_size(columns), 0
-    for state in range(number):
-        label = states[(2 * state + parity) * (newest + BEAM_STATE_FIGURES) + newest]
-        while label >= 0:
-            if labels[label * width + width - 3] <= limit:
-                count += 1
-            label = labels[label * width + width - 1]
-    return count
-
-
-@part
-def _limit(
-    columns: RowColumns,
-    levels: BeamLevels,
+def _note_origins(
+    levels: FrontierLevels,
     states: Any,
     labels: Any,
-    parity: int,
-    number: int,
-) -> int:
-    """Return the least rank up to which labels of so many states fill a level."""
-    low, high = 0, 5 * len(columns.room) * levels.upper
-    if _count(columns, states, labels, parity, number, high) <= levels.width:
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        if _count(columns, states, labels, parity, number, middle) >= levels.width:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@part
-def _narrow(
-    columns: RowColumns,
-    levels: BeamLevels,
-    parity: int,
-    states: Any,
-    labels: Any,
+    slot: int,
     entries: Any,
     tally: Any,
 ) -> None:
-    """Leave out the labels of largest rank for which a level has no room; enter the others."""
-    number, newest, width = tally[_NEXT_STATES], _newest(columns), _label_size(columns)
-    limit = _limit(columns, levels, states, labels, parity, number)
-    spare = levels.width - _count(columns, states, labels, parity, number, limit - 1)
-    for state in range(number):
-        link = (2 * state + parity) * (newest + BEAM_STATE_FIGURES) + newest
-        before, label = -1, states[link]
+    """Enter how each label of a level came about."""
+    for number in range(tally[slot]):
+        state = (levels.ring * number + slot) * (levels.newest + LINKS)
+        label = states[state + levels.newest]
         while label >= 0:
-            to = label * width
-            rank, after = labels[to + width - 3], labels[to + width - 1]
-            if rank < limit or (rank == limit and spare > 0):
-                if rank == limit:
-                    spare -= 1
-                before = to
-                entries[tally[_ENTRIES]] = labels[to + width - 2]
-                labels[to + width - 2] = tally[_ENTRIES]
-                tally[_ENTRIES] += 1
-            else:
-                tally[_LEFT] = min(tally[_LEFT], labels[to + width - 4])
-                if before < 0:
-                    states[link] = after
-                else:
-                    labels[before + width - 1] = after
-            label = after
+            origin = label * levels.label_size + levels.moments + 2
+            entries[tally[_ENTRIES]] = labels[origin]
+            labels[origin] = tally[_ENTRIES]
+            tally[_ENTRIES] += 1
+            label = labels[label * levels.label_size + levels.label_size - 1]
+
+
+@part
+def beam_steps(tally: Any) -> int:
+    """Return the labels made, times `LABEL_STEPS`, and the pairs of labels compared."""
+    return tally[_STEPS] * LABEL_STEPS + tally[_COMPARED]
 
 
 @Kernel
 def grow_beam(
     columns: RowColumns,
     ahead: LookAhead,
-    levels: BeamLevels,
+    levels: FrontierLevels,
     states: Any,
     labels: Any,
     table: Any,
@@ -573,43 +447,36 @@ def grow_beam(
 ) -> int:
     """Replace the states of the first level by those of a later one; return its number.
 
-    `states`, int64[2 * states * (C + 5 * R + 3)], has those of even and of odd levels in turn;
-    `labels`, int64[2 * labels * (R + rows + 3)], likewise. `table`, int64[...], is full of -1,
-    `firsts`, int64[R], is written. An entry says of a label that stayed which one it comes from,
-    times C, plus the column of its last op. It ends at the last level, after enough steps, or
-    before one that has no room.
+    `states`, int64[2 * states * state_size], has those of even and of odd levels in turn; `labels`,
+    int64[2 * labels * label_size], likewise. `table`, int64[...], is full of -1, `firsts`,
+    int64[R], is written. An entry says of a label that stayed which one it comes from, times C,
+    plus the column of its last op. It ends at the last level, after enough steps, or before one
+    that has no room.
     """
-    newest = _newest(columns)
-    size = newest + BEAM_STATE_FIGURES
     for level in range(levels.first, levels.last):
-        if tally[_STEPS] >= levels.steps:
+        if beam_steps(tally) >= levels.steps:
             return level
-        here, parity = level % 2, (level + 1) % 2
-        tally[_NEXT_STATES] = tally[_NEXT_LABELS] = 0
-        tally[_FREED] = -1
+        here, slot = level % 2, (level + 1) % 2
+        begin_level(tally, slot)
         has_room = True
-        for number in range(tally[_STATES]):
-            parent = (2 * number + here) * size
-            if states[parent + newest] < 0:
-                continue
-            has_room = _grow(
-                columns,
-                ahead,
-                levels,
-                parent,
-                parity,
-                states,
-                labels,
-                table,
-                firsts,
-                tally,
-            )
-            if not has_room:
-                break
-        for number in range(tally[_NEXT_STATES]):
-            table[states[(2 * number + parity) * size + newest + 1]] = -1
+        for number in range(tally[here]):
+            parent = (2 * number + here) * (levels.newest + LINKS)
+            if has_room and states[parent + levels.newest] >= 0:
+                has_room = _grow(
+                    columns,
+                    ahead,
+                    levels,
+                    parent,
+                    slot,
+                    states,
+                    labels,
+                    table,
+                    firsts,
+                    tally,
+                )
+        forget_keys(levels, states, table, slot, tally)
         if not has_room:
             return level
-        _narrow(columns, levels, parity, states, labels, entries, tally)
-        tally[_STATES] = tally[_NEXT_STATES]
+        narrow(levels, states, labels, slot, levels.moments + 1, tally)
+        _note_origins(levels, states, labels, slot, entries, tally)
     return levels.last

@@ -107,7 +107,7 @@ class OptionsParams:
 
     quick_options: int = 150  # options up to which one model proves all at once
     order_share: float = (
-        0.2  # for local search over lists of ops, of which neighbours are fused
+        0.5  # for local search over lists of ops, of which neighbours are fused
     )
     steps_per_option: int = (
         100  # of that search for few options, or where no clock runs

@@ -332,13 +332,17 @@ def sweep_meanwhile(turn: Turn) -> Turns:
 
 def bound_by_frontiers(turn: Turn) -> None:
     """Raise the bound by the frontiers of a few devices."""
+    raise_by_frontiers(turn, Relaxations(turn.task.implied, turn.clock))
+
+
+def raise_by_frontiers(turn: Turn, relaxations: Relaxations) -> None:
+    """Raise the bound by the frontiers of a few devices of a relaxed problem."""
     from ppsolve.solver.bounds.frontier_devices import FrontierDevices
 
     params, units = turn.params.frontier, turn.limits().deterministic
     steps = params.steps
     if units is not None:
         steps = min(steps, int(units * params.unit_steps))
-    relaxations = Relaxations(turn.task.implied, turn.clock)
     search = FrontierDevices(relaxations, turn.board, params, steps)
     search.run()
     turn.board.units += (steps - search.steps_left) / params.unit_steps

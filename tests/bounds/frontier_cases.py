@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsolve.models.core.problem import Problem
+from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.bounds.frontier import device_chains
 from ppsolve.solver.bounds.relaxations import Relaxations
-from ppsolve.solver.kernels.frontier import DeviceChain
+from ppsolve.solver.kernels.frontier import DeviceChain, DeviceMoves
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -65,7 +65,8 @@ class Plain(NamedTuple):
             delay=np.array(delay),
             acquire=np.array([op.acquire for op in ops]),
             change=np.array([op.acquire - op.release - op.pending for op in ops]),
-            loose=np.array([op.loose for op in ops]),
+            work=np.array([op.duration for op in ops]),
+            load=np.array([op.duration + op.loose for op in ops]),
             to_end=np.array(to_end),
             to_release=np.array(to_release),
             to_device=np.zeros(count, dtype=np.int64),
@@ -73,6 +74,13 @@ class Plain(NamedTuple):
             table=np.array([0, len(table)]),
             held=np.array(sorted(table)),
             waiting=np.array([table[amount] for amount in sorted(table)]),
+            moves=DeviceMoves(
+                op=np.arange(count),
+                partner=np.full(count, FREE),
+                ticks=np.array([op.duration for op in ops]),
+                acquire=np.array([op.acquire for op in ops]),
+                loose=np.array([op.loose for op in ops]),
+            ),
             room=np.array([self.room]),
             tail=np.array([self.tail]),
             loose_tail=np.array([tail]),

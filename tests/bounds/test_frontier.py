@@ -186,7 +186,7 @@ def test_loose_work_alone_may_give_back() -> None:
     # All memory is given back by weight gradients, which are loose.
     problem = problem_of(in_chunks())
     for chain in chains_of(problem):
-        assert chain.loose.tolist() == [0, 0, 4, 4]
+        assert chain.moves.loose.tolist() == [0, 0, 4, 4]
         assert (chain.change > 0).tolist() == [True, True, False, False]
         assert chain.change.sum() == 0
         assert max(chain.to_release) < NEVER

@@ -20,6 +20,7 @@ from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, MemoryModes, modes
 from ppsolve.models.kinds.pipeline.replicas import ModeAlternative
 from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.flow.flow import Flow
+from ppsolve.solver.bounds.frontier_blocks import BlockRelaxations
 from ppsolve.solver.bounds.registry import assignment_bounds, quick_bounds
 from ppsolve.solver.bounds.relaxations import Relaxations
 from ppsolve.solver.clock import Clock
@@ -85,11 +86,13 @@ from ppsolve.solver.run.step import Step, Steps, Turn, whole
 from ppsolve.solver.run.steps import (
     BOUNDS,
     EXACT_SLACK,
+    FRONTIER,
     GREEDY,
     ROBUST,
     SETTLED,
     VERIFIED,
     has_time_to_search,
+    raise_by_frontiers,
 )
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.structure.implied import ImpliedOrder
@@ -155,6 +158,14 @@ def has_blocks(turn: Turn) -> bool:
     return has_time_to_search(turn) and obstacle(turn.task.blocks.base) is None
 
 
+def has_block_frontier(turn: Turn) -> bool:
+    """Apply to blocks of alike micro-batches in memory, where nothing else is chosen."""
+    if not has_blocks(turn) or turn.task.space.decisions:
+        return False
+    base = turn.task.blocks.base
+    return bool(base.pools) and bool(base.families)
+
+
 def has_orders(turn: Turn) -> bool:
     """Apply where some choice has a schedule, and more than blocks is chosen."""
     is_searched = bool(turn.task.space.decisions) and turn.task.alone is None
@@ -162,10 +173,11 @@ def has_orders(turn: Turn) -> bool:
 
 
 def has_time_for_parts(turn: Turn) -> bool:
-    """Apply to many blocks where a schedule is known and a clock runs."""
+    """Apply to many blocks without a frontier where a schedule is known and a clock runs."""
     is_timed = turn.clock.is_limited and not turn.options.deterministic
     is_alone = turn.task.instance.overlap is not None and has_joint_model(turn)
-    return is_alone and has_best_choice(turn) and is_timed and not has_quick_model(turn)
+    is_large = is_alone and not has_quick_model(turn) and not has_block_frontier(turn)
+    return is_large and has_best_choice(turn) and is_timed
 
 
 def decides_stages(turn: Turn) -> bool:
@@ -217,6 +229,11 @@ def search_blocks(turn: Turn) -> None:
     budget = replace(params.heuristics.orders, cold=params.options.cold)
     search = FusedOrderSearch(blocks, board, turn.options.seed)
     search.run(schedule, turn.clock, float("inf") if is_endless else steps, budget)
+
+
+def bound_by_block_frontiers(turn: Turn) -> None:
+    """Raise the bound by the frontiers of a few devices, of which two ops may run as one."""
+    raise_by_frontiers(turn, BlockRelaxations(turn.task.blocks, turn.clock))
 
 
 def bound_by_parts(turn: Turn) -> StopReason | None:
@@ -315,6 +332,7 @@ CHOICE_STEPS: tuple[Step | Steps, ...] = (
     Step("beams", wants_beams, lambda t: t.params.modes.beam_share, beam_choices),
     Step(FUSED, has_blocks, lambda t: t.params.options.order_share, search_blocks),
     Step("orders", has_orders, _order_share, search_orders, EXACT_SLACK),
+    replace(FRONTIER, applies=has_block_frontier, run=bound_by_block_frontiers),
     Step("nearby", is_timed_by_stage, lambda t: t.params.modes.near_share, improve),
     Step(
         FEW_DEVICES,

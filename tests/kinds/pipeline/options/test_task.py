@@ -18,6 +18,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.fused import fused_problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.board import WrongScheduleError
+from ppsolve.solver.bounds.frontier_devices import JOINT_FRONTIER
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.exact.search import CpsatSearch, SharedIncumbent
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
@@ -45,6 +46,22 @@ def document() -> dict[str, Any]:
     assert (found.value, found.bound, found.bound_by) == (1788, 1788, "last-forward")
     data: dict[str, Any] = json.loads(found.model_dump_json(exclude_none=True))
     return data
+
+
+def test_blocks_in_tight_memory_are_proved_by_frontiers() -> None:
+    uneven = {"forward": [85, 90, 70, 110], "backward": [120, 110, 125, 90]}
+    instance = PipelineInstance.parse(
+        {
+            "num_devices": 2,
+            "num_microbatches": 4,
+            "placement": "interleaved",
+            "times": uneven,
+            "memory": {"capacity": 3, "activation": 1},
+            "overlap": {"time": 170},
+        }
+    )
+    result = ppsolve.optimize(instance, deterministic=True)
+    assert (result.value, result.bound, result.bound_by) == (2085, 2085, JOINT_FRONTIER)
 
 
 def test_a_result_names_its_blocks(document: dict[str, Any]) -> None:
