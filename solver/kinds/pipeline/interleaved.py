@@ -18,8 +18,11 @@ from ppsolve.solver.kinds.pipeline.grammar import (
 )
 
 
-def _torch_group_size(num_devices: int, num_microbatches: int) -> int:
-    # The micro-batches that PyTorch runs through a chunk before the next one.
+def torch_group_size(num_devices: int, num_microbatches: int) -> int:
+    """Return the micro-batches that PyTorch runs through a chunk before the next one.
+
+    A `NotApplicableError` says that its rule has no such number.
+    """
     rounds = max(1, num_microbatches // num_devices)
     if num_microbatches % rounds:
         raise NotApplicableError(
@@ -83,7 +86,7 @@ def interleaved_1f1b(
     """
     if group_size is not None and group_size < 1:
         raise InputError(f"expected a group size of at least 1, got {group_size}")
-    size = group_size or _torch_group_size(num_devices, num_microbatches)
+    size = group_size or torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []
@@ -129,7 +132,7 @@ def interleaved_zero_bubble(
     device d runs the next weight gradient after each input gradient. A `NotApplicableError` says
     that the micro-batches cannot be divided into PyTorch's rounds.
     """
-    size = _torch_group_size(num_devices, num_microbatches)
+    size = torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)
     orders = []

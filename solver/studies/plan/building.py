@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -24,7 +24,9 @@ from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures, decimal_of, grain_of
 from ppsolve.solver.studies.plan.order_memory import (
+    MOST_RANKS,
     OpenMoments,
+    moments_of_first_order,
     open_moments,
     timed_stages,
 )
@@ -148,6 +150,14 @@ class PipelineBuilder:
         devices = self.stage_to_device(configuration)
         if configuration.layer_split == "even":
             return even_split(self.request.model.num_layers, len(devices)), None
+        shape = self._shape(configuration)
+        if self.runtime is not None and quick and shape.num_ranks > MOST_RANKS:
+            # To compare all orders takes a second.
+            first = (moments_of_first_order(self.runtime, shape),)
+            split = self._best_balanced(configuration, first, quick=True)
+            if split is None:
+                raise SplitUndecidedError("the first order does not fit the memory")
+            return split.boundaries, False
         moments = self.open_moments(configuration)
         balanced = self._best_balanced(configuration, moments.necessary, quick=quick)
         if balanced is None:
@@ -184,10 +194,16 @@ class PipelineBuilder:
         self, configuration: Configuration, boundaries: Boundaries | None = None
     ) -> OpenMoments:
         """Return the moments of every order that may be run, under a split or under any."""
-        c, devices = configuration, self.stage_to_device(configuration)
-        shape = PipelineShape(c.microbatches, devices, c.backward == "split")
-        timed = timed_stages(self.layers(c.microbatch_size), shape, boundaries)
-        return open_moments(self.runtime, shape, timed)
+        shape = self._shape(configuration)
+        layers = self.layers(configuration.microbatch_size)
+        return open_moments(
+            self.runtime, shape, timed_stages(layers, shape, boundaries)
+        )
+
+    def _shape(self, configuration: Configuration) -> PipelineShape:
+        c = configuration
+        is_split = c.backward == "split"
+        return PipelineShape(c.microbatches, self.stage_to_device(c), is_split)
 
     def least_peak(
         self, configuration: Configuration, boundaries: Boundaries | None
@@ -356,6 +372,39 @@ class PipelineBuilder:
                 slowest[a, b] = slowest[b, a] = max(slowest.get((a, b), 0), time)
         return slowest
 
+    def passing_ticks(self, configuration: Configuration, a: int, b: int) -> list[int]:
+        """Return the ticks that the output of each layer takes from a device to another one."""
+        c, shape = configuration, (configuration.pipeline_depth, configuration.replicas)
+        if a == b:
+            return [0] * self.request.model.num_layers
+        return [
+            self._transfer(c.microbatch_size, layer, (a, b), shape, c.rank_order)
+            for layer in range(self.request.model.num_layers)
+        ]
+
+    def allreduces_before(
+        self, configuration: Configuration, device: int, end: int
+    ) -> list[int]:
+        """Return the ticks that the all-reduce of a stage adds which ends before a layer.
+
+        The first entry is that of a stage with the last layer alone, the last one of all layers.
+        """
+        c = configuration
+        layers, members = self.layers(c.microbatch_size), c.replicas
+        link = self.ring(device, (c.pipeline_depth, members), c.rank_order)
+        amounts = layers.parameters[:end][::-1]
+        if self.request.cluster.gradient_buckets == "layer":
+            gradients = (
+                layers.backward if c.backward == "fused" else layers.backward_weight
+            )
+            reduced = [link.ring_allreduce(amount, members) for amount in amounts]
+            exposed = _left_after(gradients[:end][::-1], reduced)
+        else:
+            exposed = (
+                link.ring_allreduce(sent, members) for sent in accumulate(amounts)
+            )
+        return [layers.ticks(time) for time in exposed]
+
     def _transfer_ticks(
         self,
         size: int,
@@ -380,9 +429,9 @@ class PipelineBuilder:
             amounts = layers.parameters[first:last]
             buckets = amounts if by_layer else [sum(amounts, Fraction(0))]
             reduced = [link.ring_allreduce(amount, shape[1]) for amount in buckets]
-            exposed = (
-                _left_after(gradients[first:last], reduced) if by_layer else reduced[0]
-            )
+            exposed = reduced[0]
+            if by_layer:
+                *_, exposed = _left_after(gradients[first:last][::-1], reduced[::-1])
             times.append(layers.ticks(exposed))
         return times
 
@@ -484,13 +533,15 @@ class Pipeline:
         }
 
 
-def _left_after(backward: list[Fraction], reduced: list[Fraction]) -> Fraction:
-    # Time that all-reduces go on after a backward that makes gradients by layers.
+def _left_after(
+    backward: Sequence[Fraction], reduced: Sequence[Fraction]
+) -> Iterator[Fraction]:
+    # Time that all-reduces go on after a backward of the last 1, 2, ... layers, the last one first.
     now = free = Fraction(0)
-    for time, allreduce in zip(reversed(backward), reversed(reduced), strict=True):
+    for time, allreduce in zip(backward, reduced, strict=True):
         now += time
         free = max(free, now) + allreduce
-    return free - now
+        yield free - now
 
 
 @cache

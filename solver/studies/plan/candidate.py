@@ -215,13 +215,12 @@ class Candidate:
             "micro-batch"
         )
 
-    def lose_by_orders(self, title: str, peak: tuple[int, Fraction]) -> None:
+    def lose_by_orders(self, title: str) -> None:
         """Rule it out, as no order of a runtime fits the memory, whatever the split if any is open.
 
-        `peak`: the fullest device, and bytes that it needs at the least.
+        `title`: the runtime.
         """
         self.ruled_out = Rule.MEMORY
-        self.fullest, self.needed = peak
         which = ", under any split of the layers" if self.is_searched else ""
         self.reason = f"proved: none of the orders that {title} runs fits{which}"
 

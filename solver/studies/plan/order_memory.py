@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -10,7 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.solver.kinds.pipeline.layers.linear import fullest_rows, in_flight_of
+from ppsolve.solver.kinds.pipeline.actions import Order
+from ppsolve.solver.kinds.pipeline.layers.linear import (
+    common_rows,
+    fullest_rows,
+    in_flight_at_forwards,
+)
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.studies.plan.layer_figures import LayerFigures
@@ -33,6 +38,13 @@ def timed_stages(
     # A layer has a place among so many, one for each stage before and after.
     spare = len(forward) - shape.num_stages + 1
     return tuple(s for s in stages if forward[s : s + spare].all())
+
+
+MOST_RANKS = 8
+"""Ranks of which all orders of a runtime are compared."""
+
+NOTHING = Order.of(())
+"""The order of a rank that is not looked at."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,27 @@ def open_moments(
         return OpenMoments((((1,) * shape.num_stages,),), ((usual,),))
     every = tuple(range(shape.num_stages))
     necessary = moments_of_orders(family, shape, timed)
+    if ranks > MOST_RANKS:
+        return OpenMoments(necessary, (moments_of_first_order(family, shape),))
     return OpenMoments(
         necessary, moments_of_orders(family, shape, every) if timed != every else ()
     )
+
+
+@lru_cache(maxsize=64)
+def moments_of_first_order(family: RuntimeFamily, shape: PipelineShape) -> Moments:
+    """Return the fullest moments under the first order of a runtime."""
+    assert family.orders is not None
+    orders = next(iter(family.orders(shape))).orders
+    return tuple(_rows(shape, _fullest(_with_one_microbatch(shape, orders, None))))
+
+
+def _with_one_microbatch(
+    shape: PipelineShape, orders: Sequence[Order], timed: tuple[int, ...] | None
+) -> list[IntArray]:
+    """Return the micro-batches in flight of each rank, first one of each stage."""
+    held = in_flight_at_forwards(shape.stage_to_rank, orders, timed)
+    return [np.pad(t, ((1, 0), (0, 0)), constant_values=1) for t in held]
 
 
 @lru_cache(maxsize=64)
@@ -74,34 +104,39 @@ def moments_of_orders(
 ) -> tuple[Moments, ...]:
     """Return the fullest moments under each order of a runtime, at forwards of some stages.
 
-    An order is left out where another one never holds more: what fits the first fits the other.
+    An order is left out where another one never holds more: what fits the first fits the other. Of
+    many ranks a few are looked at, the others hold one micro-batch, as they do under every order.
     """
     assert family.orders is not None
     kept: list[list[IntArray]] = []
+    looked_at = np.linspace(0, shape.num_ranks - 1, min(shape.num_ranks, MOST_RANKS))
+    watched = {int(rank) for rank in looked_at}
     for order in family.orders(shape):
-        held = in_flight_of(shape.stage_to_rank, order.orders, timed)
-        tables = [
-            np.unique(np.pad(t, ((1, 0), (0, 0)), constant_values=1), axis=0)
-            for t in held
+        rows = [
+            row if rank in watched else NOTHING for rank, row in enumerate(order.orders)
         ]
+        tables = _with_one_microbatch(shape, rows, timed)
+        # Most orders hold all that an earlier one does, which a few of its rows show.
         if not any(_never_exceeds(rival, tables) for rival in kept):
-            kept = [rival for rival in kept if not _never_exceeds(tables, rival)]
-            kept.append(tables)
-    return tuple(tuple(_rows(shape, tables)) for tables in kept)
+            peaks = _fullest(tables)
+            kept = [rival for rival in kept if not _never_exceeds(peaks, rival)]
+            kept.append(peaks)
+    return tuple(tuple(_rows(shape, peaks)) for peaks in kept)
 
 
 def _never_exceeds(tables: list[IntArray], rivals: list[IntArray]) -> bool:
     """Whether each moment of each device is at most a moment of the other order."""
-    for table, rival in zip(tables, rivals, strict=True):
-        for row in table:
-            if not (row <= rival).all(axis=1).any():
-                return False
-    return True
+    pairs = zip(tables, rivals, strict=True)
+    return all(len(common_rows(table, rival)) == len(table) for table, rival in pairs)
 
 
-def _rows(shape: PipelineShape, tables: list[IntArray]) -> Iterator[tuple[int, ...]]:
+def _fullest(tables: list[IntArray]) -> list[IntArray]:
+    return [fullest_rows(np.unique(table, axis=0)) for table in tables]
+
+
+def _rows(shape: PipelineShape, peaks: list[IntArray]) -> Iterator[tuple[int, ...]]:
     # A row has a moment of each device; devices with fewer moments repeat their last one.
-    owner, peaks = np.array(shape.stage_to_rank), list(map(fullest_rows, tables))
+    owner = np.array(shape.stage_to_rank)
     for number in range(max(map(len, peaks))):
         row = np.zeros(len(owner), dtype=np.int64)
         for rank, table in enumerate(peaks):

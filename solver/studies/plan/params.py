@@ -59,9 +59,17 @@ class PlanParams:
     )
     # The same of those behind by a factor, before all sweeps: splits gain up to 6 %.
     first_splits: tuple[float, int] = (1.06, 40)
+    # The same of splits under fixed orders, which gain more; and ops of all of them, at the most.
+    first_orders: tuple[float, int, int] = (1.5, 300, 30_000)
     # Shares of the step by which searches of splits in what is left of the time take worse ones at
     # first, in turn: the larger, the farther they go from the best one.
     heats: tuple[float, ...] = (0.009, 0.03, 0.09, 0.003)
+    # Ops that are timed under fixed orders for each split that is scheduled otherwise; and how many
+    # times as many in what is left of the time.
+    ops_of_split: int = 60_000
+    later_effort: int = 4
+    # As `heats`, of searches under fixed orders.
+    order_heats: tuple[float, ...] = (0.03, 0.06, 0.01, 0.1)
     # Ops placed per split from which fewer splits are scheduled, in inverse proportion.
     most_split_ops: int = 10_000
     # How much longer the sweep of a split may be than the best one for it to have another.

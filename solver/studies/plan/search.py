@@ -12,7 +12,7 @@ from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest
-from ppsolve.models.studies.plan.result import Configuration
+from ppsolve.models.studies.plan.result import Configuration, Rule
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
@@ -293,16 +293,40 @@ class PlanSearch:
 
         `steps`, `seed`: splits that are rated, and which.
         """
-        old = candidate.arrays
-        if old is None or not self.has_open_splits(candidate):
+        if not self.has_open_splits(candidate):
             return
+        effort = self.limits.params.later_effort if seed else 1
+        self.improve_under_orders(candidate, steps * effort, seed)
+        splits = self._splits_of(candidate)
+        if not splits.has_other_schedules(candidate) or self.is_late:
+            return
+        old = candidate.arrays
+        assert old is not None
         with suppress(InputError):
-            splits = self._splits_of(candidate)
             arrays = splits.improved(candidate, steps, seed)
             if arrays is not None:
                 quick = splits.schedule(arrays, splits.rules(candidate))
                 is_better = self._adopt_better(candidate, arrays, quick)
                 candidate.challenger = (old if is_better else arrays, None)
+
+    def improve_under_orders(
+        self, candidate: Candidate, steps: int, seed: int = 0
+    ) -> None:
+        """Search for a better split under fixed orders, as `improve_split`."""
+        if not self.has_open_splits(candidate):
+            return
+        with suppress(InputError):
+            improved = self._splits_of(candidate).improved_under_orders(
+                candidate, steps, seed
+            )
+            if improved is None:
+                return
+            arrays, quick = improved
+            # Sweeps go on from its schedule.
+            candidate.is_finalist |= quick is not None
+            is_better = self._adopt_better(candidate, arrays, quick)
+            if quick is not None and not is_better:
+                candidate.challenger = (arrays, quick.start)
 
     def _adopt_better(
         self,
@@ -347,6 +371,13 @@ class PlanSearch:
                     self._splits_of(candidate).schedule(candidate.arrays, (FIRST_RULE,))
                 )
                 self.note(candidate)
+            if (
+                candidate.step.reached is None
+                and self.request.search.schedules is not None
+            ):
+                # The orders that are allowed may need another split, with less memory.
+                steps = self.limits.params.first_orders[1]
+                self.improve_under_orders(candidate, steps)
 
     def sketch(self, candidate: Candidate) -> bool:
         """Give a candidate a split that takes no search; return true if there is one.
@@ -438,26 +469,45 @@ class PlanSearch:
     def _lose_by_memory(self, candidate: Candidate) -> None:
         c, builder = candidate.configuration, self.builder(candidate.configuration)
         if builder.runtime is not None:
-            boundaries = None if candidate.is_searched else candidate.boundaries
-            peak = builder.least_peak(c, boundaries)
-            candidate.lose_by_orders(builder.runtime.title, peak)
+            candidate.lose_by_orders(builder.runtime.title)
             return
         needed = builder.least_memory(c.microbatch_size, builder.stage_to_device(c))
         candidate.lose_by_memory(needed)
+
+    def measure_peaks(self) -> None:
+        """Find what those need that no order of a runtime fits, while there is time.
+
+        Each takes a search, and nothing but the report tells it.
+        """
+        for candidate in self.candidates:
+            builder = self.builder(candidate.configuration)
+            is_open = candidate.ruled_out is Rule.MEMORY and candidate.needed is None
+            if builder.runtime is None or not is_open:
+                continue
+            if self.is_late:
+                return
+            boundaries = None if candidate.is_searched else candidate.boundaries
+            peak = builder.least_peak(candidate.configuration, boundaries)
+            candidate.fullest, candidate.needed = peak
 
     def _measure(self, candidate: Candidate, instance: PipelineInstance) -> None:
         allowed, runtime = self.request.search.schedules, self.limits.runtime
         if runtime is not None and candidate.arrays is not None:
             # Other splits may fit where no order fits this one.
-            if candidate.take(
-                self._splits_of(candidate).schedule(candidate.arrays, ())
-            ):
-                self.note(candidate)
+            self._take_best_order(candidate)
             candidate.is_final = True
             return
+        if allowed is not None:
+            self._take_best_order(candidate)
         names = quick_heuristics(instance) if allowed is None else list(allowed)
         self._run(candidate, names, Options(time_limit=0.0))
         candidate.is_final = allowed is not None and candidate.ruled_out is None
+
+    def _take_best_order(self, candidate: Candidate) -> None:
+        assert candidate.arrays is not None
+        splits = self._splits_of(candidate)
+        if candidate.take(splits.best_under_orders(candidate.arrays)):
+            self.note(candidate)
 
     def _solve(self, candidate: Candidate) -> None:
         self._solved += 1

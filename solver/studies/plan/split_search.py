@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -21,14 +21,27 @@ from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
+from ppsolve.solver.studies.plan.fixed_orders import (
+    OrderScheduler,
+    orders_by_name,
+    orders_decide_memory,
+    orders_of_runtime,
+)
 from ppsolve.solver.studies.plan.list_scheduling import (
     QuickSchedule,
     QuickScheduler,
     start_by_rule,
 )
+from ppsolve.solver.studies.plan.ordered_splits import (
+    OrderedSplit,
+    SplitAnnealing,
+    layer_sums,
+)
 from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
-from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
 from ppsolve.solver.studies.plan.split import Boundaries, boundaries_of
+
+CONFIGURATIONS = 32
+"""Configurations whose sums over layers are kept."""
 
 NEVER = 2**62
 """Bound of a stage that does not fit its device."""
@@ -292,10 +305,16 @@ class SplitSearch:
         runtime: RuntimeFamily | None = None,
     ) -> None:
         self.builder = PipelineBuilder(request, runtime)
-        self._orders = None if runtime is None else RuntimeScheduler(runtime)
+        self._names = request.search.schedules
+        by_name = orders_by_name(self._names)
+        self._orders = OrderScheduler(
+            orders_of_runtime(runtime) if runtime else by_name
+        )
+        self._is_runtime = runtime is not None
         self.quick = QuickScheduler(self.builder)
         self._params, self._clock = params, clock
-        self._names = request.search.schedules
+        self._sums = lru_cache(CONFIGURATIONS)(partial(layer_sums, self.builder))
+        self._under_orders: dict[int, OrderedSplit] = {}
 
     def bound(self, candidate: Candidate) -> Fraction:
         """Return a lower bound on the step of a candidate under every split."""
@@ -309,11 +328,59 @@ class SplitSearch:
 
         None where nothing fits the memory.
         """
-        if self._orders is not None:
+        if self._is_runtime:
             return self._orders.schedule(arrays)
-        if self._names is not None:
-            return self.quick.named(arrays, self._names)
-        return self.quick.by_rules(arrays, tuple(rules))
+        if self._names is None:
+            return self.quick.by_rules(arrays, tuple(rules))
+        under_order = self._orders.schedule(arrays)
+        return under_order or self.quick.named(arrays, self._names)
+
+    def best_under_orders(self, arrays: PipelineArrays) -> QuickSchedule | None:
+        """Return the best schedule of a pipeline under all orders that are allowed."""
+        return self._orders.best_schedule(arrays)
+
+    def improved_under_orders(
+        self, candidate: Candidate, steps: int, seed: int = 0
+    ) -> tuple[PipelineArrays, QuickSchedule | None] | None:
+        """Return the best split of a candidate that was found under fixed orders, and its schedule.
+
+        None where there is no order.
+
+        `steps`, `seed`: effort, as of `improved`.
+        """
+        arrays, heats = candidate.arrays, self._params.order_heats
+        assert arrays is not None
+        assert candidate.boundaries is not None
+        known = self._under_orders.get(candidate.index)
+        # What sweeps have made of another split is a beginning too.
+        start = candidate.boundaries if known is None or seed % 2 else known.boundaries
+        annealing = SplitAnnealing(
+            self._sums(candidate.configuration),
+            self._orders.first_orders(arrays),
+            self._clock,
+        )
+        split = annealing.run(
+            start,
+            steps * self._params.ops_of_split,
+            seed,
+            heats[seed % len(heats)],
+            math.ceil(candidate.rest / self._tick(candidate)),
+        )
+        is_worse = known is not None and split and split.makespan >= known.makespan
+        if split is None or not split.fits or is_worse:
+            return None
+        self._under_orders[candidate.index] = split
+        arrays = self.quick.arrays(candidate.configuration, split.boundaries)
+        return arrays, self._orders.schedule_under(arrays, split.order)
+
+    def has_other_schedules(self, candidate: Candidate) -> bool:
+        """Whether schedules are allowed that no fixed order says, or memory depends on times."""
+        if self._names is None and not self._is_runtime:
+            return True
+        assert candidate.arrays is not None
+        return not orders_decide_memory(candidate.arrays) or (
+            not self._orders.first_orders(candidate.arrays)
+        )
 
     def rules(self, candidate: Candidate) -> tuple[WarmUpRule, ...]:
         """Return the rules by which splits of a candidate are compared: few where it is large."""
@@ -335,7 +402,7 @@ class SplitSearch:
         search: LayerSearch
         assert candidate.arrays is not None
         ops = candidate.configuration.num_ops * len(rules)
-        if self._orders is not None:
+        if self._is_runtime:
             ops = self._orders.num_ops(candidate.arrays)
         steps = min(steps, max(10, steps * self._params.most_split_ops // ops))
         expect(ops * steps)
@@ -367,7 +434,7 @@ class SplitSearch:
     ) -> int | None:
         # What is proved to be far worse takes no schedule.
         arrays = self.quick.arrays(candidate.configuration, split)
-        if self._orders is not None:
+        if self._is_runtime:
             return self._orders.makespan(arrays)
         bound = arrays.bound
         if best is not None and bound > best * self._params.far_worse:

@@ -24,6 +24,7 @@ def run_plan(search: PlanSearch) -> None:
             expect(sum(c.configuration.num_ops for c in search.open_candidates))
             _schedule_promising(search)
             if not search.limits.exhaustive:
+                _search_under_orders(search)
                 _search_splits(search, *search.limits.params.first_splits)
                 _sweep_first(search)
             _bound_splits(search)
@@ -33,6 +34,7 @@ def run_plan(search: PlanSearch) -> None:
                 _refine_finalists(search)
             search.prove()
             search.solve_again()
+            search.measure_peaks()
             _search_open_splits(search)
     except (KeyboardInterrupt, ImportError) as error:
         if not is_interrupt(error):
@@ -110,6 +112,18 @@ def _search_splits(search: PlanSearch, factor: float, steps: int) -> None:
         if not search.is_beaten(candidate):
             search.news.tell("better splits")
             search.improve_split(candidate, steps)
+
+
+def _search_under_orders(search: PlanSearch) -> None:
+    # What rules reach of a candidate does not tell what published orders reach.
+    factor, steps, most = search.limits.params.first_orders
+    ops = 0
+    for candidate in _ranking(search, factor):
+        ops += candidate.configuration.num_ops
+        if search.is_late or ops > most:
+            return
+        search.news.tell("better splits")
+        search.improve_under_orders(candidate, steps)
 
 
 def _search_open_splits(search: PlanSearch) -> None:

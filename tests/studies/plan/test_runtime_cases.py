@@ -23,9 +23,12 @@ from ppsolve.solver.studies.goodput.step import StepTime
 from ppsolve.solver.studies.plan.arrays import lowered
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate
+from ppsolve.solver.studies.plan.fixed_orders import (
+    OrderScheduler,
+    orders_of_runtime,
+)
 from ppsolve.solver.studies.plan.list_scheduling import QuickScheduler
 from ppsolve.solver.studies.plan.order_memory import moments_of_orders
-from ppsolve.solver.studies.plan.runtime_orders import RuntimeScheduler
 from ppsolve.solver.studies.plan.space import enumerate_space
 from ppsolve.solver.studies.plan.split import SplitProblem, least_peak
 from tests.marks import first
@@ -135,7 +138,8 @@ def test_orders_are_timed_with_what_follows_the_last_backward(seed: int) -> None
             "optimizer": rng.choice([0, 1, 7]),
         }
     request, family = parse_request(data | {"variants": []}), family_of(runtime)
-    builder, scheduler = PipelineBuilder(request, family), RuntimeScheduler(family)
+    builder = PipelineBuilder(request, family)
+    scheduler = OrderScheduler(orders_of_runtime(family))
     for configuration in enumerate_space(request).configurations:
         split = builder.split(configuration)
         assert split is not None
@@ -194,15 +198,59 @@ def test_a_split_that_fits_no_order_leaves_the_others_open() -> None:
     assert candidate.is_exhausted
 
 
-@pytest.mark.parametrize("seed", first(4, [0, 2, 3, 4, 1, 5]))
-def test_a_plan_for_a_runtime_is_never_worse_than_its_orders_by_name(seed: int) -> None:
-    data = random_request(seed)[0]
-    own = ppsolve.plan(parse_request(data), runtime="megatron", time_limit=5)
-    data["search"]["schedules"] = ["1f1b", "interleaved-1f1b"]
-    named = ppsolve.plan(parse_request(data), time_limit=5)
-    if named.goodput is not None:
-        assert own.goodput is not None
-        assert own.goodput.low >= named.goodput.low
+NAMES = {"megatron": ["1f1b", "interleaved-1f1b"], "deepspeed": ["1f1b"]}
+"""Heuristics that say what a runtime runs."""
+
+
+def planned_three_ways(
+    data: dict[str, Any], runtime: str, seconds: float
+) -> list[float]:
+    """Return the goodput of plans for a runtime, by its orders' names, and of any schedule."""
+    data["search"].pop("schedules", None)
+    plans = [ppsolve.plan(parse_request(data), runtime=runtime, time_limit=seconds)]
+    for names in (NAMES[runtime], None):
+        data["search"]["schedules"] = names
+        plans.append(ppsolve.plan(parse_request(data), time_limit=seconds))
+    return [0.0 if plan.goodput is None else plan.goodput.low for plan in plans]
+
+
+@pytest.mark.parametrize("seed", first(3, [0, 2, 3, 4, 1, *range(5, 12)]))
+def test_two_ways_to_one_question_agree_and_more_schedules_are_no_worse(
+    seed: int,
+) -> None:
+    own, named, free = planned_three_ways(*random_request(seed), 5)
+    assert named == pytest.approx(own, rel=1e-12)
+    assert free >= own * (1 - 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_larger_plans_with_more_schedules_are_no_worse(seed: int) -> None:
+    own, named, free = planned_three_ways(uneven_request(seed), "megatron", 10)
+    assert named == pytest.approx(own, rel=1e-3)
+    assert free >= own * (1 - 1e-12)
+
+
+def uneven_request(seed: int) -> dict[str, Any]:
+    """Return a request of 10 to 24 uneven blocks on four devices of two stages."""
+    rng = random.Random(seed)
+    data = json.loads((CASES / "uneven.plan.json").read_text())
+    kinds = [
+        (rng.choice([10, 12, 15]), rng.choice([20, 26, 30]))
+        for _ in range(rng.choice([1, 2, 3]))
+    ]
+    times = [(rng.choice([1, 4]), rng.choice([1, 4]))]
+    times += [kinds[n % len(kinds)] for n in range(rng.choice([10, 14, 18, 24]))]
+    times.append((rng.choice([5, 12, 20]), rng.choice([10, 25, 40])))
+    data["model"]["layers"] = [
+        {"forward": [there], "backward": [back], "output_bytes": 0}
+        | {"activation_bytes": 1, "parameter_bytes": 0}
+        for there, back in times
+    ]
+    count = rng.choice([8, 16])
+    data["goodput"] |= {"init_batch_size": count, "max_batch_size": count}
+    data["search"]["batch_sizes"] = [count]
+    return data
 
 
 @pytest.mark.slow

@@ -285,13 +285,18 @@ class FewRounds(PlanSearch):
         super().improve_split(candidate, steps, seed)
 
 
-@pytest.mark.parametrize("schedules", [None, ["1f1b", "interleaved-1f1b"]])
+@pytest.mark.parametrize(
+    "schedules",
+    [pytest.param(None, marks=pytest.mark.slow), ["1f1b", "interleaved-1f1b"]],
+)
 def test_splits_are_searched_while_better_ones_may_exist(schedules: Any) -> None:
-    path = DATA / "plan_runtime" / "uneven.plan.json"
+    path = DATA / "plan_runtime" / "llama70.plan.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data["search"]["schedules"] = schedules
     request = parse_request(data)
-    params = PlanParams(rounds=((1.04, 2, 10),) * 2, measured_after=0)
+    rounds = ((1.04, 2, 10),) * 2
+    effort: dict[str, Any] = {"ops_of_split": 1000, "first_orders": (1.5, 2000, 9999)}
+    params = PlanParams(rounds=rounds, measured_after=0, **effort)
     options = Options(time_limit=600.0, workers=1)
     limits = PlanLimits(options, finalists=0, params=params)
     search = FewRounds(request, enumerate_space(request), limits)

@@ -60,7 +60,7 @@ def _ordered(heuristic: Heuristic) -> Heuristic:
 
     return Heuristic(
         f"split-{heuristic.name}",
-        f"the best split of layers under {heuristic.name}",
+        f"the best split of layers found under {heuristic.name}",
         propose,
         "layers",
         (HAS_LAYERS, *heuristic.requirements),
