@@ -21,7 +21,8 @@ from shipped import INSTANCES
 import ppsolve
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import Plan
-from ppsolve.models.studies.plan.scaffold import Sizes, plan_request
+from ppsolve.models.studies.plan.scaffold import plan_request
+from ppsolve.models.studies.plan.sizes import Sizes
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.studies.plan.arrays import PipelineArrays
 from ppsolve.solver.studies.plan.building import PipelineBuilder

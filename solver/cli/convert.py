@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.documents.errors import errors_in
 from ppsolve.models.documents.files import (
     read_json,
@@ -19,6 +20,7 @@ from ppsolve.models.documents.files import (
 )
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import about_file, say
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, open_choice
@@ -29,6 +31,7 @@ from ppsolve.solver.formats.detect import files_of
 from ppsolve.solver.formats.kineto.program import convert_kineto_overlap
 from ppsolve.solver.formats.layers import MegatronLayout, parse_layout
 from ppsolve.solver.formats.megatron import LayerTimes, instance_of
+from ppsolve.solver.formats.mindspeed import convert_mindspeed
 from ppsolve.solver.formats.overlap_graph import convert_overlap_graph
 from ppsolve.solver.formats.pipefisher import (
     convert_pipefisher,
@@ -36,6 +39,7 @@ from ppsolve.solver.formats.pipefisher import (
     schedule_pickle,
     timeline_files,
 )
+from ppsolve.solver.formats.sapp import convert_sapp, sapp_answer
 from ppsolve.solver.formats.torch_csv import convert_torch_csv
 from ppsolve.solver.formats.visualizer import convert_visualizer
 
@@ -205,6 +209,65 @@ def convert_torch_csv_command(
     )
     how = f"at most {above}" if entry.reason is None else f"infeasible: {entry.reason}"
     say(f"note: {pipeline.objective} {entry.value} {unit}, {how}")
+
+
+@group.command("sapp", short_help="Layers of SAPP to an instance, its answer beside.")
+def convert_sapp_command(
+    layers: Annotated[str, argument("LAYERS", "SAPP's layers (JSON); - is stdin.")],
+    stages: Annotated[int, value("P", "Devices of the pipeline.", min=1)],
+    microbatches: Annotated[int, value("M", "Micro-batches of a step.", min=1)],
+    memory: Annotated[float, value("MB", "Memory of a device.")],
+    chunks: Annotated[int, value("V", "Stages of a device, interleaved.", min=1)] = 1,
+    less_memory: Annotated[
+        bool,
+        flag("The answer's order is the one with less memory.", "--less-memory"),
+    ] = False,
+    answer: Annotated[
+        Path | None, value("FILE", "SAPP's offsets and recomputation (YAML or JSON).")
+    ] = None,
+    result_out: Annotated[
+        Path | None, value("FILE", "Write the answer's schedule here.")
+    ] = None,
+    output: opt.TextOutput = "-",
+) -> None:
+    """Convert the layers of SAPP, MindFormers' pipeline balancer, to an instance.
+
+    How many layers each stage gets, and how each is recomputed, is open in the instance. With
+    --answer SAPP's own split becomes a schedule of it, so that `ppsolve show` draws both.
+    """
+    check_writable(Path(output), layers)
+    instance, warnings = convert_sapp(layers, stages, microbatches, memory, chunks)
+    say(*(f"warning: {warning}" for warning in warnings))
+    write_text(output, instance_text(instance))
+    if answer is not None:
+        check_writable(result_out, layers, str(answer), option="--result-out")
+        entry = sapp_answer(answer, instance, less_memory=less_memory)
+        _say_entry(entry, instance)
+        if result_out is not None:
+            write_text(result_out, json_text(entry))
+
+
+@group.command("mindspeed", short_help="MindSpeed's policy file to a schedule.")
+def convert_mindspeed_command(
+    policy: Annotated[str, argument("POLICY", "Policy file (JSON); - is stdin.")],
+    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for.")],
+    output: opt.TextOutput = "-",
+) -> None:
+    """Convert the answer of MindSpeed's pipeline planner to a schedule of a pipeline.
+
+    What is written is like a heuristic's entry: the schedule that starts each op as early as the
+    order of the file allows, checked.
+    """
+    check_writable(Path(output), policy, instance)
+    pipeline, _ = load_pipeline(instance, policy)
+    entry = convert_mindspeed(policy, pipeline)
+    write_text(output, json_text(entry))
+    _say_entry(entry, pipeline)
+
+
+def _say_entry(entry: HeuristicEntry, pipeline: PipelineInstance) -> None:
+    how = "" if entry.reason is None else f", infeasible: {entry.reason}"
+    say(f"note: {pipeline.objective} {entry.value} {pipeline.time_unit}{how}")
 
 
 @group.command("megatron-layout", short_help="Megatron-LM's layout to a split.")

@@ -17,7 +17,8 @@ from ppsolve.models.documents.files import source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.studies.plan.request import load_request
 from ppsolve.models.studies.plan.result import Plan
-from ppsolve.models.studies.plan.scaffold import Sizes, plan_request
+from ppsolve.models.studies.plan.scaffold import explained, plan_request
+from ppsolve.models.studies.plan.sizes import Sizes
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_options, say
 from ppsolve.solver.cli.options import argument, flag, value
@@ -176,6 +177,45 @@ def plan_init_command(
     latency: Annotated[
         float, value("X", "Microseconds of a transfer [0].", show_default=False)
     ] = 0.0,
+    kv_heads: Annotated[
+        int | None, value("N", "Heads of keys and values, as of GQA [heads].")
+    ] = None,
+    head_dim: Annotated[
+        int | None, value("N", "Width of a head [hidden / heads].")
+    ] = None,
+    ffn: Annotated[
+        int | None, value("N", "Width of the feed-forward layer [4 x hidden].")
+    ] = None,
+    gated: Annotated[
+        bool, flag("As Llama: gated layers, no biases, no dropout.", "--gated")
+    ] = False,
+    experts: Annotated[
+        int, value("N", "Experts of a block [0].", show_default=False)
+    ] = 0,
+    experts_per_token: Annotated[
+        int, value("N", "Of them those of a token [1].", show_default=False)
+    ] = 1,
+    shared_experts: Annotated[
+        int, value("N", "Experts of every token beside them [0].", show_default=False)
+    ] = 0,
+    expert_ffn: Annotated[
+        int | None, value("N", "Width of an expert [that of --ffn].")
+    ] = None,
+    dense_layers: Annotated[
+        int, value("N", "First blocks without experts [0].", show_default=False)
+    ] = 0,
+    query_rank: Annotated[
+        int, value("N", "Latent attention: rank of queries [none].", show_default=False)
+    ] = 0,
+    kv_rank: Annotated[
+        int, value("N", "Rank of keys and values [none].", show_default=False)
+    ] = 0,
+    rope_dim: Annotated[
+        int, value("N", "Positions of a head [none].", show_default=False)
+    ] = 0,
+    flash_attention: Annotated[
+        bool, flag("Attention keeps no scores.", "--flash-attention")
+    ] = False,
     microbatch_sizes: Annotated[
         str, value("A,B", "Samples of a micro-batch [1].", show_default=False)
     ] = "1",
@@ -185,9 +225,26 @@ def plan_init_command(
     sequence_parallel: Annotated[
         bool, flag("They share sequences too.", "--sequence-parallel")
     ] = False,
+    context_parallel: Annotated[
+        int, value("N", "Devices that share each sequence [1].", show_default=False)
+    ] = 1,
+    expert_parallel: Annotated[
+        int, value("N", "Replicas that share the experts [1].", show_default=False)
+    ] = 1,
+    optimizer_shards: Annotated[
+        int,
+        value(
+            "N",
+            "Replicas that share the optimizer: distributed optimizer, FSDP [1].",
+            show_default=False,
+        ),
+    ] = 1,
     recompute: Annotated[
         str, value("A,B", "none, selective or full [none].", show_default=False)
     ] = "none",
+    explain: Annotated[
+        bool, flag("Say every estimate with its formula on stderr.", "--explain")
+    ] = False,
     name: Annotated[str, value("TEXT", "Name of the request.")] = "plan",
     output: Annotated[str, value("FILE", "- is stdout.", "--output", "-o")] = "-",
 ) -> None:
@@ -197,7 +254,13 @@ def plan_init_command(
     what you have measured, then give the file to `ppsolve plan`.
     """
     settings = {key: value for key, value in locals().items() if value is not None}
-    request = plan_request(*_sizes(settings))
+    del settings["explain"]
+    profiles = list(_sizes(settings))
+    request = plan_request(*profiles)
+    if explain:
+        for sizes in profiles:
+            t, how = sizes.tensor_parallel, sizes.recompute
+            say(f"tensor parallel {t}, recompute {how}:", *explained(sizes))
     write_text(output, instance_text(request))
     if output != "-":
         say(f"wrote {output} ({request.name})")

@@ -22,9 +22,13 @@ from ppsolve.solver.bounds import best_bound, lower_bounds
 from ppsolve.solver.formats.order_file import DATA_ORDER, DataOrder
 from ppsolve.solver.formats.program import Format, RuntimeProgram
 from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
     Communication,
     ComputeStep,
     Step,
+    actions_of,
     parse_step,
 )
 from ppsolve.solver.kinds.pipeline.programs import rules
@@ -173,10 +177,27 @@ def _fed(instance: PipelineInstance, order: DataOrder | None) -> PipelineInstanc
 
 
 def _broken(rows: Rows, instance: PipelineInstance) -> list[Violation]:
-    violations = list(rules.broken_rules(_computing(rows), shape_of(instance)))
+    computing = _computing(rows)
+    violations = _unsplit_backwards(computing)
+    violations = violations or list(rules.broken_rules(computing, shape_of(instance)))
     if not violations and _has_communications(rows):
         violations = list(rules.broken_exchanges(rows))
     return violations
+
+
+def _unsplit_backwards(computing: Sequence[Sequence[ComputeStep]]) -> list[Violation]:
+    """Say once that input gradients are written B, as PyTorch up to 2.5 wrote them."""
+    steps = [action for row in computing for step in row for action in actions_of(step)]
+    weights = {step[::2] for step in steps if step.kind == BACKWARD_WEIGHT}
+    wrong = [s for s in steps if s.kind == BACKWARD and s[::2] in weights]
+    if not wrong or any(step.kind == BACKWARD_INPUT for step in steps):
+        return []
+    names = tuple(map(str, wrong))
+    text = (
+        f"{names[0]} is a whole backward, and its weight gradient W is there too ({len(wrong)} "
+        "such B); PyTorch up to 2.5 wrote B for input gradients, which are I now"
+    )
+    return [Violation("twice", text, names)]
 
 
 def _computing(rows: Rows, order: DataOrder | None = None) -> list[list[ComputeStep]]:

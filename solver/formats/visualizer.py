@@ -57,7 +57,7 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     with errors_in(source):
         text = read_text(path)
         is_yaml = Path(path).suffix.lower() in {".yml", ".yaml"}
-        data = _parse_yaml(text) if is_yaml else parse_json(text, source)
+        data = parse_yaml(text) if is_yaml else parse_json(text, source)
         if not isinstance(data, dict):
             raise InputError(f"expected an object, got {describe(data)}")
     config = VisualizerConfig.parse(data, source)
@@ -88,7 +88,8 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
     return instance, warnings
 
 
-def _parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
+    """Read YAML; an `InputError` says that it is none, too large, or that PyYAML is missing."""
     try:
         import yaml
     except ImportError:

@@ -272,8 +272,16 @@ def _bar(op: ScheduledOp, position: int, chunks: _Chunks) -> Bar:
 
 
 def kinds_of(rows: list[Row]) -> list[str]:
-    """Return the kinds that occur, compute kinds first, in their usual order."""
-    present = dict.fromkeys(bar.kind for row in rows for bar in row.bars)
+    """Return the kinds that are seen, compute kinds first, in their usual order.
+
+    Backwards that take no time, as those of inference, are not.
+    """
+    present = dict.fromkeys(
+        bar.kind
+        for row in rows
+        for bar in row.bars
+        if bar.end > bar.start or bar.kind not in COMPUTE_KINDS
+    )
     usual = [
         *COMPUTE_KINDS,
         *SYNC_KINDS,

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
-from ppsolve.models.kinds.pipeline.entries import entry_at, row_of
+from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of
 from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP
@@ -199,6 +199,13 @@ def size_in_words(instance: PipelineInstance) -> str:
     return f"{copies}{size}, {placed}"
 
 
+def _backward(instance: PipelineInstance) -> str:
+    _, *backwards = instance.times.by_kind().values()
+    if not any(number for entry in backwards for number in decimals(entry)):
+        return "none: forward only"
+    return "split (I + W)" if instance.times.is_split else "fused (B)"
+
+
 def pipeline_shape(instance: PipelineInstance) -> Facts:
     """Yield devices, stages, micro-batches and how they are placed."""
     placement = instance.placement
@@ -214,6 +221,6 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
         )
     explicit = isinstance(placement, ExplicitPlacement)
     yield "placement", "explicit" if explicit else str(placement)
-    yield "backward", "split (I + W)" if instance.times.is_split else "fused (B)"
+    yield "backward", _backward(instance)
     yield "transfers", instance.p2p.mode
     yield from _origin(instance)

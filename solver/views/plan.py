@@ -200,7 +200,7 @@ def _facts(plan: Plan, *, verbose: bool) -> Iterator[tuple[str, str]]:
 def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
     yield "winner", in_words(winner.configuration)
     if winner.layers_per_stage:
-        layers = run_lengths(winner.layers_per_stage)
+        layers, ends = _layers_text(plan, winner.layers_per_stage)
         is_searched = winner.configuration.layer_split == "searched"
         doubt = (
             "another split may be better"
@@ -210,7 +210,7 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         note = f" ({doubt})" if winner.split_proved is False else ""
         yield (
             "layers",
-            f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{note}",
+            f"{layers} on {counted(len(winner.layers_per_stage), 'stage')}{ends}{note}",
         )
     if plan.goodput is not None:
         is_proved = plan.goodput.low >= plan.goodput.high
@@ -231,6 +231,18 @@ def _winner_facts(plan: Plan, winner: PlanRow) -> Iterator[tuple[str, str]]:
         yield "schedule", f"by {winner.schedule_by}, checked"
     if plan.status.value != "OPTIMAL":
         yield "reason", winner.reason
+
+
+def _layers_text(plan: Plan, counts: tuple[int, ...]) -> tuple[str, str]:
+    """Say the layers of stages; those of a decoder without its ends, which are said apart."""
+    plan_origin = None if plan.instance is None else plan.instance.plan
+    if plan_origin is None or plan_origin.model is None:
+        return run_lengths(counts), ""
+    decoders = [*counts]
+    decoders[0] -= 1
+    decoders[-1] -= 1
+    text = ", with the embedding on the first and the head on the last"
+    return f"{run_lengths(decoders)} decoder layers", text
 
 
 def _step_time(step: Range, unit: str) -> str:

@@ -151,6 +151,33 @@ def test_backwards_launched_by_another_thread_are_rebuilt_from_kernels(tmp_path)
     assert trace.notes.unexplained == {"rank 0": pytest.approx(4 / 20)}
 
 
+def test_kernels_of_cuda_graphs_name_their_op(tmp_path):
+    """A graph is replayed in two steps; torch writes the marks of its kernels into arguments."""
+
+    def marked(name, start, length, op, stream=7):
+        event = kernel(name, start, length, start // 100, stream)
+        return {**event, "args": event["args"] | {"name": op, "graph node id": 5}}
+
+    events = []
+    for step, at in ((3, 0), (4, 100)):
+        step_range = annotation(f"ProfilerStep#{step}", at, 95, pid=0, tid=7)
+        events += [
+            {**step_range, "cat": "gpu_user_annotation"},
+            marked("gemm", at + 16, 4, "PP:0F0"),
+            marked("gemm", at + 10, 5, "PP:0F0"),
+            marked("norm", at + 18, 8, "PP:0F0", stream=8),
+            marked("gemm", at + 30, 20 + step, "PP:0B0"),
+            marked("ncclDevKernel_SendRecv", at + 60, 20, "PP:0B0"),
+            marked("fill", at + 85, 2, "zeros"),
+        ]
+    trace = read_trace([profile(tmp_path / "r.json", 0, events)])
+    parts = {step: moments(part) for step, _, part in trace.parts()}
+    assert parts == {
+        3: {"F0.0": (0, 16), "B0.0": (20, 43)},
+        4: {"F0.0": (0, 16), "B0.0": (20, 44)},
+    }
+
+
 def test_streams_of_communication_do_not_lengthen_an_op(tmp_path):
     gpu = {"cat": "gpu_user_annotation", "pid": 0}
     events = [

@@ -77,6 +77,19 @@ def test_every_order_comes_back_to_the_same_bytes(case, tmp_path):
     )
 
 
+def test_old_files_with_b_for_input_gradients_are_recognised_in_one_line(tmp_path):
+    case = next(case for case in CASES if case["schedule"] == "ScheduleZBVZeroBubble")
+    rows = [",".join(row).replace("I", "B") for row in case["orders"]]
+    file, instance = tmp_path / "order.csv", pipeline(case)
+    file.write_text("\n".join(rows))
+    (violation,) = check_csv(file, instance)
+    count = sum(row.count("W") for row in rows)
+    assert (violation.rule, len(violation.ops)) == ("twice", count)
+    assert f"({count} such B); PyTorch up to 2.5 wrote B for input" in violation.message
+    with pytest.raises(InputError, match="which are I now"):
+        convert_torch_csv(file, instance)
+
+
 @pytest.mark.parametrize("case", LOWERED, ids=case_id)
 def test_files_that_torch_lowers_keep_every_rule(case, tmp_path):
     file = tmp_path / "order.csv"

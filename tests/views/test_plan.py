@@ -106,6 +106,23 @@ class TestPlans:
             "pipeline of 2 devices, one stage per device, micro-b"
         )
 
+    def test_layers_of_decoders_are_said_without_their_ends(self):
+        """8 layers of which 2 are the ends."""
+        ends = {"forward": 10, "backward": 20, "parameter_bytes": 10}
+        block = {"name": "block", "count": 6, "forward": 10, "backward": 20}
+        layers = [{"name": "embedding"} | ends, block, {"name": "head"} | ends]
+        request = {
+            "kind": "plan",
+            "model": {"microbatch_sizes": [1], "layers": layers},
+            "cluster": {"devices_per_node": 2, "within_node": {"latency": 1}},
+            "search": {"batch_sizes": [8], "pipeline_depths": [2]},
+        }
+        text = drawn(plan_report(plan(parse_request(request))), width=200)
+        assert (
+            "3 3 decoder layers on 2 stages, with the embedding on the first and "
+            in text
+        )
+
     @pytest.mark.parametrize(
         ("layers", "text"),
         [

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from ppsolve.models.core.units import WithUnits
-from ppsolve.models.documents.base import Number, StrictModel, Whole
+from ppsolve.models.documents.base import Number, StrictModel, Whole, error_at
 from ppsolve.models.documents.contents import KINDS, refuse_others
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import read_json, source_name
@@ -30,14 +30,27 @@ class RankOrder(StrEnum):
 
 
 class Link(StrictModel):
-    """A transfer takes `latency` + bytes / `bandwidth`, in time units and bytes per unit."""
+    """A transfer takes `latency` + bytes / `bandwidth`, in time units and bytes per unit.
+
+    Without `bandwidth` every transfer takes `latency`.
+    """
 
     latency: Time[Number] = Field(default=0, validate_default=True)
-    bandwidth: Bandwidth[Annotated[Number, Field(gt=0)]]
+    bandwidth: Bandwidth[Annotated[Number, Field(gt=0)]] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.bandwidth is None and "latency" not in self.model_fields_set:
+            text = 'expected "bandwidth", "latency" or both'
+            raise error_at((), text)
+        return self
 
     def transfer(self, amount: Fraction) -> Fraction:
         """Return the time to send `amount` bytes."""
-        return Fraction(self.latency) + amount / Fraction(self.bandwidth)
+        latency = Fraction(self.latency)
+        if self.bandwidth is None:
+            return latency
+        return latency + amount / Fraction(self.bandwidth)
 
     def ring_allreduce(self, amount: Fraction, members: int) -> Fraction:
         """Return the time of a ring all-reduce: 2 (n - 1) steps (Patarasuk and Yuan 2009).
@@ -252,11 +265,20 @@ class SearchSpace(StrictModel):
         return self
 
 
+def _fixed_batch(fields: dict[str, Any]) -> Statistics:
+    sizes = fields["search"].batch_sizes if "search" in fields else (1,)
+    if sizes is None:
+        text = 'this field is required without "batch_sizes" in "search"'
+        raise InputError(text, field="goodput")
+    return Statistics(init_batch_size=min(sizes))
+
+
 class PlanRequest(WithUnits):
     """A model, a cluster, and what to choose from. All times share `time_unit`.
 
-    `variants` are profiles of the same model with other tensor parallelism or recomputation, which
-    the plan chooses from too.
+    Without `goodput` every sample counts fully, and `search` says the batch sizes. `variants` are
+    profiles of the same model with other tensor parallelism or recomputation, which the plan
+    chooses from too.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -267,8 +289,8 @@ class PlanRequest(WithUnits):
     model: ModelProfile
     variants: tuple[ModelProfile, ...] = ()
     cluster: Cluster
-    goodput: Statistics
     search: SearchSpace = SearchSpace()
+    goodput: Statistics = Field(default_factory=_fixed_batch)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

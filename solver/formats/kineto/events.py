@@ -14,7 +14,7 @@ import re
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -228,6 +228,9 @@ class RankEvents:
     calls: list[OpRange] = field(
         default_factory=list
     )  # of Megatron-LM, without a micro-batch
+    # ops that kernels of CUDA graphs name in their arguments, as no range is open for them; by
+    # launch of the graph and name
+    marked: dict[tuple[int | None, str], OpRange] = field(default_factory=dict)
     # list of (start, end, number, is_gpu): profiled steps
     steps: list[tuple[int, int, int, bool]] = field(default_factory=list)
     work: Intervals = field(
@@ -264,6 +267,8 @@ def read_rank(path: str | Path) -> RankEvents:
     events = RankEvents(source_name(path))
     with errors_in(events.source):
         header = read_events(path, lambda event: _take(events, event))
+        if not any(op.is_gpu for op in events.ranges):
+            events.ranges += events.marked.values()
         if not events.ranges and not events.calls:
             raise InputError(
                 'expected ranges "PP:<stage><F|B|I|W><micro-batch>", or forward_step and '
@@ -324,7 +329,15 @@ def _take_kernel(events: RankEvents, event: dict[str, Any], name: str) -> None:
         events.waiting.add(_thread(event))
         return
     events.busy.add(_thread(event))
-    number = number_in(event.get("args"), "correlation")
+    args = event.get("args")
+    number = number_in(args, "correlation")
+    marked = args.get("name") if isinstance(args, dict) else None
+    if isinstance(marked, str) and (match := RANGE.fullmatch(marked)):
+        kernel = _range(event, moments, match, is_gpu=True)
+        op = events.marked.setdefault((number, marked), kernel)
+        events.marked[number, marked] = replace(
+            op, start=min(op.start, kernel.start), end=max(op.end, kernel.end)
+        )
     events.kernels.add(*moments)
     events.correlation.append(-1 if number is None else number)
 
@@ -338,15 +351,22 @@ def _take_annotation(
         goes_up = sent[2] in {"SEND_F", "RECV_B"}
         events.beside.setdefault(int(sent[1]) + (1 if goes_up else -1), name)
     elif match := RANGE.fullmatch(name):
-        start, end = moments_of(event, name)
-        stage, microbatch = int(match[1]), int(match[3])
-        thread = _thread(event)
-        events.ranges.append(
-            OpRange(start, end, name, stage, match[2], microbatch, thread, is_gpu)
-        )
+        moments = moments_of(event, name)
+        events.ranges.append(_range(event, moments, match, is_gpu=is_gpu))
     elif OVERLAPPED.fullmatch(name):
         text = "expected ranges of one op each; a forward and a backward run overlapped in this one"
         raise InputError(text, field=name[:60])
+
+
+def _range(
+    event: dict[str, Any],
+    moments: tuple[int, int],
+    match: re.Match[str],
+    *,
+    is_gpu: bool,
+) -> OpRange:
+    stage, kind, microbatch = int(match[1]), match[2], int(match[3])
+    return OpRange(*moments, match[0], stage, kind, microbatch, _thread(event), is_gpu)
 
 
 def _thread(event: dict[str, Any]) -> str:

@@ -283,7 +283,8 @@ def _ring_ticks(
     amounts: np.ndarray, *, link: Link, members: int, tick: float
 ) -> IntArray:
     # `Link.ring_allreduce` in doubles, rounded down.
-    transfer = float(link.latency) + amounts / members / float(link.bandwidth)
+    bandwidth = float(link.bandwidth or np.inf)
+    transfer = float(link.latency) + amounts / members / bandwidth
     time = 2 * (members - 1) * transfer / tick
     ticks: IntArray = np.floor(np.minimum(time * (1 - 1e-9) - 1, MOST_TICKS)).astype(
         np.int64

@@ -123,7 +123,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("modle", {}, "", 'unknown field "modle"; did you mean "model"?'),
     ("model", GONE, "", REQUIRED),
     ("cluster", GONE, "", REQUIRED),
-    ("goodput", GONE, "", REQUIRED),
+    ("goodput", GONE, "", REQUIRED + ' without "batch_sizes" in "search"'),
     ("model", [], "", "expected an object, got a list of 0"),
     ("search", None, "", "expected an object, got null"),
     ("model.microbatch_sizes", GONE, "", REQUIRED),
@@ -226,7 +226,6 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("cluster.within_node", GONE, "", REQUIRED),
     ("cluster.within_node", 5, "", "expected an object, got 5"),
     ("cluster.within_node.bandwidth", 0, "", "input should be greater than 0, got 0"),
-    ("cluster.within_node.bandwidth", GONE, "", REQUIRED),
     ("cluster.within_node.latency", -1, "", NOT_NEGATIVE + "-1"),
     (
         "cluster.within_node.bandwith",
