@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.solver.kinds.pipeline.grammar import (
+    FORWARD,
     RECV_B,
     RECV_F,
     SEND_B,
     SEND_F,
+    Action,
     Communication,
     ComputeStep,
 )
@@ -40,6 +42,24 @@ PEERS = {SEND_F: 1, RECV_B: 1, SEND_B: -1, RECV_F: -1}
 """Stages from the one that posts a transfer to the one at its other end."""
 
 OTHER_END = {SEND_F: RECV_F, RECV_F: SEND_F, SEND_B: RECV_B, RECV_B: SEND_B}
+
+
+def output_of(action: Action, num_stages: int) -> Communication | None:
+    """Return the send of what an op makes, None where no other stage needs it."""
+    stage, kind, microbatch = action
+    if kind == FORWARD:
+        is_end = stage == num_stages - 1
+        return None if is_end else Communication(stage, SEND_F, microbatch)
+    return None if stage == 0 else Communication(stage, SEND_B, microbatch)
+
+
+def input_of(action: Action, num_stages: int) -> Communication | None:
+    """Return the receive of what an op needs of another stage, None for nothing."""
+    stage, kind, microbatch = action
+    if kind == FORWARD:
+        return None if stage == 0 else Communication(stage, RECV_F, microbatch)
+    is_end = stage == num_stages - 1
+    return None if is_end else Communication(stage, RECV_B, microbatch)
 
 
 class Waited(NamedTuple):

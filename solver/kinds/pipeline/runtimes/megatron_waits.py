@@ -8,7 +8,7 @@ with ``--no-overlap-p2p-communication``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,15 +26,32 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     actions_of,
 )
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
-from ppsolve.solver.kinds.pipeline.programs.waits import ProgramStep, Wait
+from ppsolve.solver.kinds.pipeline.programs.waited import Programs
+from ppsolve.solver.kinds.pipeline.programs.waits import (
+    ProgramStep,
+    Wait,
+    input_of,
+    output_of,
+)
+from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, WaitRule
 
 
 class TransferOverlap(Enum):
-    """Which transfers of chunks overlap the ops behind them; the value is the flag that says so."""
+    """Which transfers of chunks overlap the ops behind them; the value says so in reports."""
 
-    STEADY = None
-    ALL = "--overlap-p2p-communication-warmup-flush"
-    NONE = "--no-overlap-p2p-communication"
+    STEADY = ""
+    ALL = "warm-up flush"
+    NONE = "no overlap"
+
+
+P2P_OVERLAP = "p2p_overlap"
+"""Setting with the name of a `TransferOverlap`, in small letters; the default is not named."""
+
+OVERLAP_FLAGS = {
+    "all": "--overlap-p2p-communication-warmup-flush",
+    "none": "--no-overlap-p2p-communication",
+}
+"""Flag of each value of that setting."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +81,11 @@ class _RankOps:
 
     def output(self, action: Action) -> Communication | None:
         """Return the send of what an op makes, None at the end of the model."""
-        stage, kind, microbatch = action
-        if kind == FORWARD:
-            is_end = stage == self.num_stages - 1
-            return None if is_end else Communication(stage, SEND_F, microbatch)
-        return None if stage == 0 else Communication(stage, SEND_B, microbatch)
+        return output_of(action, self.num_stages)
 
     def input(self, action: Action) -> Communication | None:
         """Return the receive of what an op needs, None at the end of the model."""
-        stage, kind, microbatch = action
-        if kind == FORWARD:
-            return None if stage == 0 else Communication(stage, RECV_F, microbatch)
-        is_end = stage == self.num_stages - 1
-        return None if is_end else Communication(stage, RECV_B, microbatch)
+        return input_of(action, self.num_stages)
 
     def prefetched(
         self, actions: Sequence[Action], number: int
@@ -279,16 +288,45 @@ class _Phases:
 
 
 def interleaved_program(
-    shape: PipelineShape,
-    rank: int,
-    order: Order,
-    group_size: int,
-    overlap: TransferOverlap,
-    *,
-    is_combined: bool = False,
+    shape: PipelineShape, rank: int, order: FixedOrder, overlap: TransferOverlap
 ) -> list[ProgramStep]:
-    """Return the program of a rank with chunks, in groups of this many micro-batches."""
-    ops = _RankOps.of(rank, shape, order)
-    warmup = 2 * (ops.num_ranks - rank - 1) + (shape.chunks - 1) * group_size
-    warmup = min(warmup + is_combined, len(ops.forwards))
-    return _Phases(ops, overlap, warmup, is_combined).steps()
+    """Return the program of a rank with chunks."""
+    assert order.group_size is not None
+    ops = _RankOps.of(rank, shape, order.orders[rank])
+    warmup = 2 * (ops.num_ranks - rank - 1) + (shape.chunks - 1) * order.group_size
+    warmup = min(warmup + order.is_combined, len(ops.forwards))
+    return _Phases(ops, overlap, warmup, order.is_combined).steps()
+
+
+def _programs_of(
+    overlap: TransferOverlap,
+) -> Callable[[PipelineShape, FixedOrder], Programs]:
+    return lambda shape, order: [
+        interleaved_program(shape, rank, order, overlap)
+        for rank in range(shape.num_ranks)
+    ]
+
+
+def _plain_programs(shape: PipelineShape, order: FixedOrder) -> Programs:
+    return [
+        one_f_one_b_program(shape, rank, steps)
+        for rank, steps in enumerate(order.orders)
+    ]
+
+
+def megatron_waits(shape: PipelineShape) -> list[WaitRule]:
+    """Return the ways in which ranks wait: one without chunks, else by what overlaps.
+
+    Two ranks cannot go without overlap: a rank would not tell sends of both directions apart.
+    """
+    if shape.chunks == 1:
+        return [WaitRule("", {}, _plain_programs)]
+    overlaps = list(TransferOverlap)[: 3 if shape.num_ranks > 2 else 2]
+    return [
+        WaitRule(
+            overlap.value,
+            {P2P_OVERLAP: overlap.name.lower()} if overlap.value else {},
+            _programs_of(overlap),
+        )
+        for overlap in overlaps
+    ]

@@ -57,6 +57,9 @@ ORDERS_OF_RUNTIME = "runtime orders"
 """Name of this step, and of the bound of all orders, in reports."""
 
 
+DEFAULT = "default"
+"""Name of the way to wait for transfers that no setting says."""
+
 FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
 
@@ -307,7 +310,20 @@ class RuntimeTask(ScheduleTask):
             free_value=value,
             free_bound=bound,
             price=price,
+            transfers=self._best_by_waits(),
         )
+
+    def _best_by_waits(self) -> dict[str, Any] | None:
+        """Return the best value of each way to wait for transfers, None where there is one."""
+        values: dict[str, int] = {}
+        for name, outcome in self.outcomes.items():
+            value = self.value_of(outcome)
+            if value is not None:
+                words = self.settings[name].waits or DEFAULT
+                values[words] = min(value, values.get(words, value))
+        if len(values) < 2:
+            return None
+        return {words: self.shown(value) for words, value in values.items()}
 
 
 def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:

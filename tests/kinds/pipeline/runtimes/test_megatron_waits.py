@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ppsolve.solver.kinds.pipeline.grammar import Overlap
-from ppsolve.solver.kinds.pipeline.programs.waits import ProgramRun
-from tests.kinds.pipeline.runtimes.waiting import drawn_cases, simulated
+from tests.kinds.pipeline.runtimes.waiting import (
+    drawn_cases,
+    judged,
+    ops_of,
+    simulated,
+)
 from tests.paths import DATA
 
 CASES = json.loads((DATA / "megatron_waits.json").read_text())["cases"]
@@ -45,29 +46,11 @@ class TestGroupsOfFour:
         assert run.makespan == 41
 
 
-def ops_of(run: ProgramRun) -> set[tuple[Any, ...]]:
-    """Return kind, stage, micro-batch, start and end of the ops; blocks are two at once."""
-    ops = set()
-    for step, start in run.start.items():
-        for stage, kind, microbatch in step if isinstance(step, Overlap) else (step,):
-            ops.add((kind, stage, microbatch, start, run.end[step]))
-    return ops
-
-
 @pytest.mark.runtimes
 @pytest.mark.parametrize("first", range(0, 300, 10))
 def test_every_op_as_the_real_schedulers_run_it(first: int) -> None:
     pytest.importorskip("megatron.core")
     cases = [case for seed in range(first, first + 10) for case in drawn_cases(seed)]
-    program = Path(__file__).with_name("real_megatron.py")
-    # -P: the folder of the program has a module that is called megatron, too.
-    judged = subprocess.run(
-        [sys.executable, "-P", str(program)],
-        input=json.dumps(cases),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    runs = json.loads(judged.stdout)["runs"]
+    runs = judged(Path(__file__).with_name("real_megatron.py"), cases)["runs"]
     for case, ops in zip(cases, runs, strict=True):
         assert ops_of(simulated(case)) == set(map(tuple, ops)), case

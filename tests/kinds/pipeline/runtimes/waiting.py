@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ppsolve.models.kinds.pipeline.modes import group_sizes
@@ -16,16 +21,20 @@ from ppsolve.solver.kinds.pipeline.programs.waits import (
     ProgramStep,
     run_programs,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder
 from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import (
-    TransferOverlap,
-    interleaved_program,
-    one_f_one_b_program,
+    P2P_OVERLAP,
+    megatron_waits,
 )
 
 
-def simulated(case: dict[str, Any]) -> ProgramRun:
+def simulated(
+    case: dict[str, Any], programs: Sequence[Sequence[ProgramStep]] | None = None
+) -> ProgramRun:
+    """Run the programs of a case, by default those of Megatron-LM."""
     ranks, count = case["p"], case["m"]
-    shape = PipelineShape(count, tuple(s % ranks for s in range(ranks * case["v"])))
+    stages = range(ranks * case.get("v", 1))
+    shape = PipelineShape(count, tuple(stage % ranks for stage in stages))
 
     def duration(step: ComputeStep) -> int:
         if isinstance(step, Overlap):
@@ -36,21 +45,44 @@ def simulated(case: dict[str, Any]) -> ProgramRun:
     network = Network(
         shape.stage_to_rank, lambda *_: int(case["latency"]), case["rendezvous"]
     )
-    return run_programs(programs_of(case, shape), duration, network)
+    return run_programs(programs or programs_of(case, shape), duration, network)
 
 
-def programs_of(case: dict[str, Any], shape: PipelineShape) -> list[list[ProgramStep]]:
+def ops_of(run: ProgramRun) -> set[tuple[Any, ...]]:
+    """Return kind, stage, micro-batch, start and end of the ops; blocks are two at once."""
+    ops = set()
+    for step, start in run.start.items():
+        for stage, kind, microbatch in step if isinstance(step, Overlap) else (step,):
+            ops.add((kind, stage, microbatch, start, run.end[step]))
+    return ops
+
+
+def judged(program: Path, cases: Any) -> Any:
+    """Return what a program makes of cases, which runs the scheduler of a trainer."""
+    # -P: the folder of the program has a module that is called megatron, too.
+    judge = subprocess.run(
+        [sys.executable, "-P", str(program)],
+        input=json.dumps(cases),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(judge.stdout)
+
+
+def programs_of(
+    case: dict[str, Any], shape: PipelineShape
+) -> Sequence[Sequence[ProgramStep]]:
     ranks, count = shape.num_ranks, shape.num_microbatches
     if shape.chunks == 1:
-        plain = one_forward_one_backward(ranks, count)
-        return [one_f_one_b_program(shape, r, order) for r, order in enumerate(plain)]
-    size, combined = case["group"], case["combined"]
-    orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=combined)
-    overlap = TransferOverlap[case["overlap"].upper()]
-    return [
-        interleaved_program(shape, r, order, size, overlap, is_combined=combined)
-        for r, order in enumerate(orders)
-    ]
+        order = FixedOrder("1F1B", one_forward_one_backward(ranks, count))
+        return megatron_waits(shape)[0].programs(shape, order)
+    size, is_combined = case["group"], case["combined"]
+    orders = interleaved_1f1b(ranks, shape.chunks, count, size, combined=is_combined)
+    order = FixedOrder("interleaved", orders, size, is_combined=is_combined)
+    overlaps = {rule.named.get(P2P_OVERLAP): rule for rule in megatron_waits(shape)}
+    overlap = None if case["overlap"] == "steady" else case["overlap"]
+    return overlaps[overlap].programs(shape, order)
 
 
 def drawn_cases(seed: int) -> list[dict[str, Any]]:
