@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -60,12 +61,12 @@ def run_by(
 
 
 def _network(instance: PipelineInstance, problem: Problem) -> Network:
-    latency = instance.p2p.latency
-    return Network(
-        instance.stage_to_device,
-        lambda source, target: problem.scale.ticks(entry_at(latency, source, target)),
-        instance.p2p.mode == "rendezvous",
-    )
+    @cache
+    def latency(source: int, target: int) -> int:
+        return problem.scale.ticks(entry_at(instance.p2p.latency, source, target))
+
+    is_rendezvous = instance.p2p.mode == "rendezvous"
+    return Network(instance.stage_to_device, latency, is_rendezvous)
 
 
 def _steps_of_ops(
