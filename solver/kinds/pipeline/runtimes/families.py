@@ -38,6 +38,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     is_folded,
     not_looped,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.torch_waits import torch_programs
 
 
 def _one_f_one_b(shape: PipelineShape) -> Iterator[FixedOrder]:
@@ -160,7 +161,11 @@ TORCH = RuntimeFamily(
     "torch", "PyTorch", lambda *_: None, recomputes="stage", waits_as_delays=True
 )
 TORCHTITAN = RuntimeFamily(
-    "torchtitan", "torchtitan", _neither_looped_nor_folded, recomputes="stage"
+    "torchtitan",
+    "torchtitan",
+    _neither_looped_nor_folded,
+    recomputes="stage",
+    row_programs=torch_programs,
 )
 MEGATRON = RuntimeFamily(
     "megatron",

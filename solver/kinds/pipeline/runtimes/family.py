@@ -81,6 +81,8 @@ class RuntimeFamily:
     waits: Callable[[PipelineShape], Sequence[WaitRule]] | None = None
     # whether waits take no longer than delays: ranks may post a receive when its data are sent
     waits_as_delays: bool = False
+    # what ranks run of a program that computes, of runtimes that add transfers to it by themselves
+    row_programs: Callable[[Rows], Programs] | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -107,11 +109,12 @@ class RuntimeFamily:
     def _obstacle_to_waits(self, instance: PipelineInstance) -> str | None:
         if self.waits_as_delays:
             return None
-        if self.waits is None:
+        if self.waits is None and self.row_programs is None:
             return (
                 f"p2p.mode: where ranks of {self.title} wait for transfers is not known"
             )
-        for field in ("layers", "collectives"):
+        fields = ("layers", "collectives") if self.is_finite else ("collectives",)
+        for field in fields:
             if getattr(instance, field) is not None:
                 return (
                     f"{field}: for {self.title} they are not timed where ranks wait for transfers "

@@ -12,15 +12,25 @@ from typing import Any
 import pytest
 
 import ppsolve
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.targets import chosen
-from ppsolve.solver.kinds.pipeline.grammar import TRANSFERS, Action, Communication
+from ppsolve.solver.kinds.pipeline.grammar import (
+    TRANSFERS,
+    Action,
+    Communication,
+    parse_step,
+)
 from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
-from ppsolve.solver.kinds.pipeline.programs.waits import Network, Wait, run_programs
+from ppsolve.solver.kinds.pipeline.programs.waits import Network, run_programs
 from ppsolve.solver.kinds.pipeline.runtimes.deepspeed_waits import deepspeed_waits
 from ppsolve.solver.kinds.pipeline.runtimes.families import DEEPSPEED
+from ppsolve.solver.kinds.pipeline.runtimes.torch_waits import (
+    as_torch_waits,
+    lowered,
+    torch_programs,
+)
 from ppsolve.solver.views.pipeline import _worth_of_waits
 from tests.kinds.pipeline.runtimes.cases import LOOPED, pipeline, solved
 from tests.kinds.pipeline.runtimes.waiting import (
@@ -29,6 +39,7 @@ from tests.kinds.pipeline.runtimes.waiting import (
     ops_of,
     simulated,
 )
+from tests.paths import DATA
 
 SMALL: dict[str, Any] = {
     **LOOPED,
@@ -248,27 +259,116 @@ class TestPyTorch:
         assert len(values) == 1
 
 
-def as_torch_waits(row: Any) -> list[Any]:
-    """Add the waits of PyTorch's runtime: before the op that needs data, of sends in the end."""
-    program, received, sends = [], set(), []
-    for step in row:
-        if isinstance(step, Action):
-            name = "RECV_F" if step.kind == "F" else "RECV_B"
-            receive = Communication(step.stage, name, step.microbatch)
-            is_needed = step.kind != "W" and receive in received
-            program += [Wait(receive)] if is_needed else []
-            program.append(step)
-        elif step.kind in TRANSFERS:
-            program.append(step)
-            if step.kind.startswith("SEND"):
-                sends.append(Wait(step))
-            else:
-                received.add(step)
-    return program + sends
+def orders_of(rank: int, count: int) -> list[list[Action]]:
+    """Return all orders of the ops of a rank, micro-batches by their numbers."""
+    orders = []
+    for row in sorted(set(itertools.permutations("F" * count + "B" * count))):
+        counts = {kind: itertools.count() for kind in "FB"}
+        actions = [Action(rank, kind, next(counts[kind])) for kind in row]
+        begun = [row[:n].count("F") - row[:n].count("B") for n in range(len(row) + 1)]
+        if min(begun) >= 0:
+            orders.append(actions)
+    return orders
+
+
+def best_of_all_orders(instance: Any) -> int:
+    times = {"F": instance.times.forward, "B": instance.times.backward}
+    latency = int(instance.p2p.latency)
+    network = Network(instance.stage_to_device, lambda *_: latency, True)
+    values = []
+    rows = [
+        orders_of(rank, instance.num_microbatches)
+        for rank in range(instance.num_devices)
+    ]
+    for program in itertools.product(*rows):
+        try:
+            run = run_programs(
+                torch_programs(program), lambda s: int(times[s.kind][s.stage]), network
+            )
+        except DeadlockError:
+            continue
+        values.append(run.makespan)
+    return min(values)
+
+
+class TestTorchtitan:
+    """Its files say no sends and receives: PyTorch adds them by turns, whatever ops take."""
+
+    def test_turns_are_those_of_the_real_runtime(self) -> None:
+        for case in json.loads((DATA / "torch_lowered.json").read_text())["files"]:
+            rows = [
+                [parse_step(text) for text in row.split(",")] for row in case["text"]
+            ]
+            computing = [
+                [step for step in row if not isinstance(step, Communication)]
+                for row in rows
+            ]
+            assert transferring(lowered(computing)) == transferring(rows)
+
+    def test_a_receive_that_stands_behind_a_long_op(self) -> None:
+        """Rank 1 takes 1F0 in its second turn, before 0F1 is sent to it: received at 20.
+
+        Sent at 12, it is there at 17 by delays, and at 25 as rank 1 runs from 11 to 20.
+        """
+        rows = [
+            [Action(0, *key) for key in (("F", 0), ("F", 1), ("B", 0), ("B", 1))],
+            [Action(1, *key) for key in (("F", 0), ("F", 1), ("B", 0), ("B", 1))],
+        ]
+        network = Network((0, 1), lambda *_: 5, True)
+        duration = {0: 6, 1: 9}
+        run = run_programs(
+            torch_programs(rows), lambda step: duration[step.stage], network
+        )
+        assert run.start[Action(1, "F", 0)] == 11
+        assert run.start[Action(1, "F", 1)] == 25
+
+    @pytest.mark.parametrize(
+        "seed",
+        [*range(3), *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(3, 200))],
+    )
+    def test_the_best_of_all_orders_is_found(self, seed: int) -> None:
+        rng = random.Random(seed)
+        ranks, count = rng.choice([(2, 2), (2, 3), (3, 2)])
+        times = {
+            name: [rng.randint(1, longest) for _ in range(ranks)]
+            for name, longest in (("forward", 9), ("backward", 12))
+        }
+        p2p = {"mode": "rendezvous", "latency": rng.randint(1, 8)}
+        instance = pipeline(ranks, count, times=times, p2p=p2p)
+        result = ppsolve.optimize(instance, runtime="torchtitan", time_limit=5)
+        assert result.value == best_of_all_orders(instance)
+        assert ppsolve.check(instance, result) == []
+
+    def test_a_schedule_of_delays_is_refused(self) -> None:
+        times = {"forward": [6, 9], "backward": [9, 1]}
+        late = {"mode": "rendezvous", "latency": 5}
+        free, waiting_one = (
+            ppsolve.optimize(
+                pipeline(2, 3, times=times, p2p=late), runtime=name, time_limit=5
+            )
+            for name in ("torch", "torchtitan")
+        )
+        assert waiting_one.value > free.value
+        claim = document(free)
+        claim["runtime"]["name"] = "torchtitan"
+        texts = map(str, ppsolve.check(pipeline(2, 3, times=times, p2p=late), claim))
+        assert any("torchtitan starts it at" in text for text in texts)
+
+
+def transferring(rows: Any) -> list[list[Any]]:
+    """Return rows without steps of whole stages."""
+    return [
+        [
+            step
+            for step in row
+            if not isinstance(step, Communication) or step.kind in TRANSFERS
+        ]
+        for row in rows
+    ]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("runtime", ["primus", "colossalai", "torchtitan"])
+    @pytest.mark.parametrize("runtime", ["primus", "colossalai"])
     def test_runtimes_whose_waits_are_not_known(self, runtime: str) -> None:
         placed = {"placement": "vshape"}
         split = {"forward": 1, "backward_input": 1, "backward_weight": 1}
