@@ -21,8 +21,6 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     RECV_F,
     REDUCE_GRAD,
     RESHARD,
-    SEND_B,
-    SEND_F,
     TRANSFERS,
     UNSHARD,
     Action,
@@ -51,10 +49,9 @@ def torch_programs(rows: Rows) -> Programs:
 def as_torch_waits(row: Sequence[Step]) -> list[ProgramStep]:
     """Return the program of a rank whose row has sends and receives.
 
-    It waits for a receive before the op that needs it, and for its sends in the end.
+    It waits for a receive before the op that needs it. Sends are waited for behind all ops.
     """
     program: list[ProgramStep] = []
-    sends: list[ProgramStep] = []
     received: set[Communication] = set()
     for step in row:
         for stage, kind, microbatch in actions_of(step):
@@ -67,11 +64,9 @@ def as_torch_waits(row: Sequence[Step]) -> list[ProgramStep]:
             program.append(step)
         elif step.kind in TRANSFERS:
             program.append(step)
-            if step.kind in {SEND_F, SEND_B}:
-                sends.append(Wait(step))
-            else:
+            if step.kind in {RECV_F, RECV_B}:
                 received.add(step)
-    return program + sends
+    return program
 
 
 def lowered(rows: Rows) -> list[list[Step]]:

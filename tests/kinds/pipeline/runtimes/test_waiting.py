@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.solver.formats.program import read_program
 from ppsolve.solver.formats.targets import chosen
 from ppsolve.solver.kinds.pipeline.grammar import (
-    TRANSFERS,
+    RESHARD,
     Action,
     Communication,
     parse_step,
@@ -295,15 +296,20 @@ class TestTorchtitan:
     """Its files say no sends and receives: PyTorch adds them by turns, whatever ops take."""
 
     def test_turns_are_those_of_the_real_runtime(self) -> None:
-        for case in json.loads((DATA / "torch_lowered.json").read_text())["files"]:
+        data = json.loads((DATA / "torch_lowered.json").read_text())
+        for case in (*data["files"], *data["five_stages_per_rank"]):
             rows = [
-                [parse_step(text) for text in row.split(",")] for row in case["text"]
+                list(map(parse_step, re.split(r",(?![^(]*\))", row)))
+                for row in case["text"]
             ]
             computing = [
                 [step for step in row if not isinstance(step, Communication)]
                 for row in rows
             ]
-            assert transferring(lowered(computing)) == transferring(rows)
+            for row, turns in zip(rows, lowered(computing), strict=True):
+                # Behind all others it drops the stages that are left.
+                assert row[: len(turns)] == turns
+                assert {step.kind for step in row[len(turns) :]} == {RESHARD}
 
     def test_a_receive_that_stands_behind_a_long_op(self) -> None:
         """Rank 1 takes 1F0 in its second turn, before 0F1 is sent to it: received at 20.
@@ -353,18 +359,6 @@ class TestTorchtitan:
         claim["runtime"]["name"] = "torchtitan"
         texts = map(str, ppsolve.check(pipeline(2, 3, times=times, p2p=late), claim))
         assert any("torchtitan starts it at" in text for text in texts)
-
-
-def transferring(rows: Any) -> list[list[Any]]:
-    """Return rows without steps of whole stages."""
-    return [
-        [
-            step
-            for step in row
-            if not isinstance(step, Communication) or step.kind in TRANSFERS
-        ]
-        for row in rows
-    ]
 
 
 class TestRefusals:
