@@ -311,6 +311,14 @@ class TestTorchtitan:
                 assert row[: len(turns)] == turns
                 assert {step.kind for step in row[len(turns) :]} == {RESHARD}
 
+    def test_ops_that_wait_for_each_other(self) -> None:
+        rows = [
+            [Action(0, "B", 0), Action(0, "F", 0)],
+            [Action(1, "F", 0), Action(1, "B", 0)],
+        ]
+        with pytest.raises(DeadlockError, match="0B0 -> 1F0"):
+            lowered(rows)
+
     def test_a_receive_that_stands_behind_a_long_op(self) -> None:
         """Rank 1 takes 1F0 in its second turn, before 0F1 is sent to it: received at 20.
 
