@@ -11,15 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import re
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache, partial
 from importlib.metadata import version
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from make_measured_instances import RUNS, recorded
@@ -329,6 +330,82 @@ def measure_runtimes(options: argparse.Namespace) -> str:
     )
 
 
+def measure_waits(options: argparse.Namespace) -> str:
+    """Return what Megatron-LM's ranks lose by waiting for transfers that meet their receives."""
+    rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for instance in islice(shipped_pipelines(), options.points):
+        several = instance.num_stages > instance.num_devices
+        chunks = "several stages per rank" if several else "1F1B"
+        rows[f"shipped, {chunks}"] += lost_by_waiting(instance, options)
+    for latency, seed in product((0, 10), range(40)):
+        instance = interleaved_pipeline(seed, latency)
+        rows[f"random, several stages per rank, latency {latency}"] += lost_by_waiting(
+            instance, options
+        )
+    shares = ("it takes", "best group", "best group and flag")
+    head = ["pipelines", "number"]
+    head += [f"{share}: {figure}" for share in shares for figure in ("mean %", "most")]
+    return table(
+        head,
+        (
+            [
+                name,
+                len(losses),
+                *(
+                    percent(figure(column))
+                    for column in zip(*losses, strict=True)
+                    for figure in (statistics.fmean, max)
+                ),
+            ]
+            for name, losses in rows.items()
+        ),
+    )
+
+
+def interleaved_pipeline(seed: int, latency: int) -> Any:
+    """Return a random pipeline of 4 or 8 ranks, with forwards of 50 to 150."""
+    rng = random.Random(seed)
+    ranks, chunks = rng.choice([4, 8]), rng.choice([2, 3, 4])
+    times = {
+        name: [rng.randint(shortest, 3 * shortest) for _ in range(ranks * chunks)]
+        for name, shortest in (("forward", 50), ("backward", 100))
+    }
+    return ppsolve.PipelineInstance(
+        num_devices=ranks,
+        num_microbatches=ranks * rng.choice([1, 2, 3]) + rng.randrange(ranks),
+        placement="interleaved",
+        stages_per_device=chunks,
+        times=times,
+        p2p={"latency": latency},
+    )
+
+
+def lost_by_waiting(
+    instance: Any, options: argparse.Namespace
+) -> list[tuple[float, float, float]]:
+    """Return by which shares waits lengthen a pipeline, nothing of one that cannot be run.
+
+    Those of the schedule that is best by delays, of the best one with the same flags, of the best.
+    """
+    few: dict[str, Any] = {"runtime": MEGATRON.name, "heuristics": ["1f1b"]}
+    p2p = instance.p2p.model_copy(update={"mode": "rendezvous"})
+    waiting = instance.model_copy(update={"p2p": p2p})
+    if instance.p2p.has_ops or MEGATRON.obstacle(waiting) is not None:
+        return []
+    delayed = solve(instance, options, 0, **few)
+    if delayed.value is None:
+        return []
+    found = solve(waiting, options, 0, **few)
+    values = {entry.name: entry.value for entry in found.heuristics}
+    default = (found.runtime.transfers or {}).get("default", found.value)
+    chosen = values[delayed.runtime.order]
+    chosen_share, default_share, share = (
+        float(value) / float(delayed.value) - 1
+        for value in (chosen, default, found.value)
+    )
+    return [(chosen_share, default_share, share)]
+
+
 def shipped_pipelines() -> Iterator[Any]:
     """Yield the shipped pipelines of one step without fillers."""
     for name in instance_files(INSTANCES):
@@ -481,6 +558,7 @@ SECTIONS = {
     "uniform": measure_uniform,
     "fillers": measure_fillers,
     "runtimes": measure_runtimes,
+    "waits": measure_waits,
     "compiled": measure_compiled,
     "fused": measure_fused,
     "recorded": measure_recorded,

@@ -62,7 +62,9 @@ def generate_command(
     allreduce: Annotated[Text, _text("Gradient all-reduce.")] = None,
     optimizer: Annotated[Text, _text("Optimizer step.")] = None,
     p2p: Annotated[Text, _text("Latency.", "--p2p", "--p2p-latency")] = None,
-    p2p_mode: Annotated[Text, _text("delay, link, nic or send_queue.")] = None,
+    p2p_mode: Annotated[
+        Text, _text("delay, link, nic, send_queue, buffered or rendezvous.")
+    ] = None,
     p2p_bytes: Annotated[Text, _text("Bytes of a transfer.")] = None,
     bandwidth: Annotated[Text, _text("Bytes per time unit.")] = None,
     capacity: Annotated[

@@ -30,6 +30,10 @@ from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
+from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import (
+    OVERLAP_FLAGS,
+    P2P_OVERLAP,
+)
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import is_selective, modules_of
 
 
@@ -55,6 +59,9 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
         ]
     elif chunks > 1:
         flags.append(f"--num-virtual-stages-per-pipeline-rank {chunks}")
+    overlap = program.settings.get(P2P_OVERLAP)
+    if overlap is not None:
+        flags.append(OVERLAP_FLAGS[overlap])
     recomputation = _recomputation(program, settings)
     if order is not None and order.is_combined:
         flags.append("--overlap-moe-expert-parallel-comm")

@@ -78,6 +78,8 @@ class RuntimeProgram:
     copies: Mapping[Action, tuple[Action, ...]] = field(default_factory=dict)
     # the micro-batch of the result that stands at each index of the program
     microbatches: tuple[int, ...] = ()
+    # what makes a runtime of few orders run it, where the result claims one
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def plan(self) -> PlanOrigin | None:
@@ -163,6 +165,7 @@ def read_program(
     document, members = (data, None) if replica is None else _of_replica(data, replica)
     is_split = data.get("layers") is not None and data.get("orders") is None
     is_timed = is_split or _ops_in(data) is not None
+    claimed = None
     if instance is not None and replica is None and is_timed:
         claimed = claimed_settings(instance, data)
         if claimed is not None:
@@ -182,7 +185,10 @@ def read_program(
     numbers = members or tuple(range(count))
     plan = None if instance is None else instance.plan
     layers = None if plan is None else plan.layers_per_stage
-    program = RuntimeProgram(name, rows, ends, instance, layers, microbatches=numbers)
+    settings = {} if claimed is None else claimed.named
+    program = RuntimeProgram(
+        name, rows, ends, instance, layers, microbatches=numbers, settings=settings
+    )
     copies = {} if instance is None else _copies(_ops_in(document) or [], rows)
     return replace(_with_memory_decisions(program, data, types), copies=copies)
 

@@ -80,6 +80,8 @@ def _runtime(result: PipelineResult) -> Facts:
     best = "any order" if runtime.orders is None else runtime.order or "no order fits"
     timed = "" if runtime.orders is None else f" ({runtime.orders} timed)"
     yield "runtime", f"{runtime.name}, {best}{timed}"
+    if runtime.transfers is not None:
+        yield "transfers", _worth_of_waits(runtime.transfers)
     if runtime.free_value is None:
         return
     value, bound = figures(runtime.free_value, runtime.free_bound)
@@ -89,6 +91,17 @@ def _runtime(result: PipelineResult) -> Facts:
         if runtime.free_bound and runtime.free_bound < runtime.free_value:
             text += f", at most {percent(result.value / runtime.free_bound - 1)}"
     yield "any schedule", text
+
+
+def _worth_of_waits(transfers: dict[str, Any]) -> str:
+    """Return in words what other ways to wait for transfers take than the default."""
+    default, *others = transfers.items()
+    texts = []
+    for words, value in others:
+        share = float(value) / float(default[1]) - 1
+        change = f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
+        texts.append(f"{words}: {change if share else 'no change'}")
+    return f"{'; '.join(texts)} ({default[0]}: {figure(default[1])})"
 
 
 def _modes(source: Any, instance: PipelineInstance | None) -> Facts:

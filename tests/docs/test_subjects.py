@@ -30,7 +30,7 @@ def test_every_way_to_transfer_is_shown_as_json_of_a_pipeline():
     shown = [json.loads(text) for text in re.findall(r'`(\{"mode": .*?\})`', INSTANCES)]
     pipelines = [parse_instance(base | {"p2p": p2p}) for p2p in shown]
     modes = [pipeline.p2p.mode for pipeline in pipelines]
-    assert modes == ["delay", "link", "nic", "send_queue"]
+    assert modes == ["delay", "link", "nic", "send_queue", "rendezvous"]
 
 
 def test_the_table_of_heuristics_is_that_of_the_program():

@@ -77,21 +77,39 @@ class P2P(StrictModel):
     one NIC of the sender and the one of the receiver. Mode ``send_queue``: the same op on the one
     queue of the sender, whatever the receiver (DynaPipe, Jiang et al. 2024). `bytes` is a number
     or has an entry per boundary: a number, a list with one per micro-batch, or a cost over lengths.
+
+    Modes ``buffered`` and ``rendezvous``: devices post sends and receives and wait for them where
+    their runtime does. The n-th send from one device to another meets its n-th receive. Data arrive
+    after the latency, counted from the send (``buffered``, where a send ends at once), or from the
+    later one of send and receive (``rendezvous``, where both end then). A device that may run any
+    program posts a receive when the data are sent, so that it waits as for a delay.
     """
 
-    mode: Literal["delay", "link", "nic", "send_queue"] = "delay"
+    mode: Literal["delay", "link", "nic", "send_queue", "buffered", "rendezvous"] = (
+        "delay"
+    )
     latency: Time[DeviceMatrix] = Field(default=0, validate_default=True)
     bytes: ByteCount[PerBoundaryAndMicrobatch] | None = None
     bandwidth: Bandwidth[DeviceMatrix] | None = None
 
+    @property
+    def has_ops(self) -> bool:
+        """Whether a transfer is an op that occupies something."""
+        return self.mode in {"link", "nic", "send_queue"}
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether devices post transfers and wait for them."""
+        return self.mode in {"buffered", "rendezvous"}
+
     @model_validator(mode="after")
     def _bytes_need_a_link(self) -> Self:
         present = (self.bytes is not None, self.bandwidth is not None)
-        if self.mode == "delay" and any(present):
+        if not self.has_ops and any(present):
             raise ValueError(
                 'expected mode "link", "nic" or "send_queue" where bytes or bandwidth are given'
             )
-        if self.mode != "delay" and not all(present):
+        if self.has_ops and not all(present):
             raise ValueError(
                 f'expected "bytes" and "bandwidth" with mode "{self.mode}"'
             )

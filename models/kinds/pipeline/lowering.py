@@ -237,10 +237,10 @@ class _PipelineLowering:
         if self.modes is not None:
             self.modes.add(self.compute, self.grid["F"].last, self.returning.first)
         self._add_all_gathers()
-        if instance.p2p.mode == "delay":
-            self._add_delays()
-        else:
+        if instance.p2p.has_ops:
             self._add_transfers()
+        else:
+            self._add_delays()
         self._add_stage_tail_ops()
         builder.span_resources = self.compute
         builder.pools = self._pools()

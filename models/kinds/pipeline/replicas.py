@@ -167,8 +167,8 @@ class RuntimeFigures(Reported):
         The runtime.
     settings : dict
         What makes it run the schedule: ``group_size``, ``mode``, ``kept``; where layers are shared
-        out ``virtual_stages`` of each device and ``recompute_num_layers`` of each stage. Empty
-        where it reads the order of ops.
+        out ``virtual_stages`` of each device and ``recompute_num_layers`` of each stage; where
+        ranks wait for transfers ``p2p_overlap``. Empty where it reads the order of ops.
     order : str, optional
         The order in words, of a runtime that runs few orders.
     orders : int, optional
@@ -178,6 +178,9 @@ class RuntimeFigures(Reported):
         Value and bound of the best of all schedules, whatever the runtime runs.
     price : float, optional
         Share of `free_value` by which the schedule is longer.
+    transfers : dict, optional
+        Best value by how ranks wait for transfers, where that is a setting: ``default``,
+        ``warm-up flush``, ``no overlap``.
     """
 
     name: str
@@ -187,6 +190,7 @@ class RuntimeFigures(Reported):
     free_value: Figure | None = None
     free_bound: Figure | None = None
     price: float | None = None
+    transfers: dict[str, Figure] | None = None
 
 
 class PipelineEntry(HeuristicEntry):

@@ -33,7 +33,7 @@ def transfer_times(
 
     There is one for each boundary and size, in the unit of the instance.
     """
-    for boundary, source, target in over if instance.p2p.mode != "delay" else ():
+    for boundary, source, target in over if instance.p2p.has_ops else ():
         bandwidth = entry_at(instance.p2p.bandwidth, source, target)
         sizes = set(row_of(instance.p2p.bytes, boundary))
         yield from (Fraction(size) / bandwidth for size in sizes)

@@ -18,6 +18,7 @@ from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
+from ppsolve.solver.kinds.pipeline.programs.waited import run_by
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
@@ -43,6 +44,16 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
             return None
         rows.append(row)
     return rows
+
+
+def as_waited(
+    schedule: Schedule, family: RuntimeFamily, instance: PipelineInstance
+) -> Schedule:
+    """Return a schedule of a runtime of free orders as its ranks wait for transfers."""
+    rows = rows_of(schedule)
+    if family.row_programs is None or rows is None or not instance.p2p.is_waited_for:
+        return schedule
+    return run_by(family.row_programs(rows), schedule, instance).normalised()
 
 
 def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
@@ -134,9 +145,10 @@ def runtime_violations(
         if wrong is not None:
             raise InputError(wrong)
         family.order_of(rows, shape_of(instance))
+        wanted = as_waited(schedule.normalised(), family, instance)
+        return other_starts(schedule, wanted, family.title)
     except (InputError, DeadlockError) as error:
         return [Violation(RULE, str(error), ())]
-    return []
 
 
 def _other_starts(
@@ -145,19 +157,28 @@ def _other_starts(
     family: RuntimeFamily,
     settings: RuntimeSettings,
 ) -> list[Violation]:
-    problem, given = found.problem, found.normalised()
-    refused = settings.refused(problem.choices)
+    refused = settings.refused(found.problem.choices)
     if refused is not None:
         text = f"{family.title} runs {settings.words}, {refused}"
         return [Violation(RULE, text, ())]
-    wanted = settings.timed(instance, problem)
-    wrong = np.flatnonzero(given.start != wanted.start)
+    wanted = settings.timed(instance, found.problem)
+    return other_starts(found, wanted, f"{family.title} with {settings.words}")
+
+
+def other_starts(schedule: Schedule, wanted: Schedule, runner: str) -> list[Violation]:
+    """Return the first op that a runtime starts at another time, at most one.
+
+    `wanted`: the schedule that it runs, normalised.
+    `runner`: the runtime, in words.
+    """
+    problem, starts = schedule.problem, schedule.normalised().start
+    wrong = np.flatnonzero(starts != wanted.start)
     if not len(wrong):
         return []
-    op = int(wrong[np.argmin(np.minimum(given.start, wanted.start)[wrong])])
+    op = int(wrong[np.argmin(np.minimum(starts, wanted.start)[wrong])])
     name, time = problem.op_names([op])[0], problem.scale.time
     text = (
-        f"{name} starts at {time(int(given.start[op]))}; {family.title} with {settings.words} "
-        f"starts it at {time(int(wanted.start[op]))}"
+        f"{name} starts at {time(int(starts[op]))}; {runner} starts it at "
+        f"{time(int(wanted.start[op]))}"
     )
     return [Violation(RULE, text, (name,))]

@@ -25,11 +25,13 @@ from ppsolve.solver.kinds.pipeline.grammar import (
 from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
 from ppsolve.solver.kinds.pipeline.one_stage import one_forward_one_backward
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
+from ppsolve.solver.kinds.pipeline.runtimes.deepspeed_waits import deepspeed_waits
 from ppsolve.solver.kinds.pipeline.runtimes.family import (
     FixedOrder,
     Rows,
     RuntimeFamily,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import megatron_waits
 from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     elsewhere,
     folded,
@@ -40,6 +42,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.recomputing import (
     unknown_to_megatron,
     unknown_to_primus,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.torch_waits import torch_programs
 
 
 def _one_f_one_b(shape: PipelineShape) -> Iterator[FixedOrder]:
@@ -158,9 +161,15 @@ def _all(rows: Rows) -> Iterator[Action]:
     return (action for row in rows for step in row for action in actions_of(step))
 
 
-TORCH = RuntimeFamily("torch", "PyTorch", lambda *_: None, recomputes="stage")
+TORCH = RuntimeFamily(
+    "torch", "PyTorch", lambda *_: None, recomputes="stage", waits_as_delays=True
+)
 TORCHTITAN = RuntimeFamily(
-    "torchtitan", "torchtitan", _neither_looped_nor_folded, recomputes="stage"
+    "torchtitan",
+    "torchtitan",
+    _neither_looped_nor_folded,
+    recomputes="stage",
+    row_programs=torch_programs,
 )
 MEGATRON = RuntimeFamily(
     "megatron",
@@ -172,6 +181,7 @@ MEGATRON = RuntimeFamily(
     has_windows=True,
     unknown=unknown_to_megatron,
     recomputes_layers="first",
+    waits=megatron_waits,
 )
 COLOSSALAI = RuntimeFamily(
     "colossalai",
@@ -196,6 +206,7 @@ DEEPSPEED = RuntimeFamily(
     _one_f_one_b,
     lambda _: "1F1B",
     recomputes_layers="all",
+    waits=deepspeed_waits,
 )
 MINDFORMERS = RuntimeFamily(
     "mindformers",

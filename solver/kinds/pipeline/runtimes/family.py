@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
@@ -23,6 +23,7 @@ from ppsolve.solver.kinds.pipeline.layers.rules import (
     whole_rules,
 )
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
+from ppsolve.solver.kinds.pipeline.programs.waited import Programs
 
 Rows = Sequence[Sequence[ComputeStep]]
 """The steps of each rank, in order."""
@@ -38,6 +39,16 @@ class FixedOrder:
         None  # micro-batches that run through a chunk before the next one
     )
     is_combined: bool = False  # whether forwards are launched together with backwards
+
+
+@dataclass(frozen=True, eq=False)
+class WaitRule:
+    """One way in which the ranks of a runtime post transfers and wait for them."""
+
+    words: str  # of the setting that says so, empty where none does
+    named: Mapping[str, str]  # the same for programs
+    # takes an order of the runtime; returns what each rank runs
+    programs: Callable[[PipelineShape, FixedOrder], Programs]
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,13 @@ class RuntimeFamily:
     # all layers of all stages; None where it shares layers out itself
     recomputes_layers: Literal["any", "whole", "first", "all"] | None = "any"
 
+    # each way in which ranks wait for transfers, the default one first, of runtimes of few orders
+    waits: Callable[[PipelineShape], Sequence[WaitRule]] | None = None
+    # whether waits take no longer than delays: ranks may post a receive when its data are sent
+    waits_as_delays: bool = False
+    # what ranks run of a program that computes, of runtimes that add transfers to it by themselves
+    row_programs: Callable[[Rows], Programs] | None = None
+
     @property
     def is_finite(self) -> bool:
         """Whether all its orders can be tried."""
@@ -80,6 +98,8 @@ class RuntimeFamily:
         except InputError as error:
             return f"{error.field}: {error.message}"
         modes = modes_of(instance)
+        if wrong is None and instance.p2p.is_waited_for:
+            wrong = self._obstacle_to_waits(instance)
         if wrong is None and instance.layers is not None:
             wrong = self._obstacle_to_layers(instance)
         if wrong is not None or modes is None:
@@ -106,6 +126,22 @@ class RuntimeFamily:
     def _unknown_of(self, field: str, names: Iterable[str]) -> str | None:
         wrong = next(filter(None, map(self.unknown, names)), None)
         return None if wrong is None else f"{field}: {self.title} {wrong}"
+
+    def _obstacle_to_waits(self, instance: PipelineInstance) -> str | None:
+        if self.waits_as_delays:
+            return None
+        if self.waits is None and self.row_programs is None:
+            return (
+                f"p2p.mode: where ranks of {self.title} wait for transfers is not known"
+            )
+        fields = ("layers", "collectives") if self.is_finite else ("collectives",)
+        for field in fields:
+            if getattr(instance, field) is not None:
+                return (
+                    f"{field}: for {self.title} they are not timed where ranks wait for transfers "
+                    "(p2p.mode)"
+                )
+        return None
 
     def _obstacle_to_layers(self, instance: PipelineInstance) -> str | None:
         if self.recomputes_layers is None:

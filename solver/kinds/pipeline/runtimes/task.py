@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, rows_of
+from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, as_waited, rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.splits import (
     NEVER,
@@ -56,6 +57,9 @@ from ppsolve.solver.structure.points import in_sequence, without_crossings
 ORDERS_OF_RUNTIME = "runtime orders"
 """Name of this step, and of the bound of all orders, in reports."""
 
+
+DEFAULT = "default"
+"""Name of the way to wait for transfers that no setting says."""
 
 FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
@@ -307,7 +311,20 @@ class RuntimeTask(ScheduleTask):
             free_value=value,
             free_bound=bound,
             price=price,
+            transfers=self._best_by_waits(),
         )
+
+    def _best_by_waits(self) -> dict[str, Any] | None:
+        """Return the best value of each way to wait for transfers, None where there is one."""
+        values: dict[str, int] = {}
+        for name, outcome in self.outcomes.items():
+            value = self.value_of(outcome)
+            if value is not None:
+                words = self.settings[name].waits or DEFAULT
+                values[words] = min(value, values.get(words, value))
+        if len(values) < 2:
+            return None
+        return {words: self.shown(value) for words, value in values.items()}
 
 
 def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
@@ -336,23 +353,25 @@ def task_for(
     if family.is_finite:
         return RuntimeTask(kind, instance, family, exact=exact)
     refusal = _Refusal(family, shape_of(instance))
-    return _by_rank(kind, family.narrowed(instance), refusal, exact=exact)
+    waits = partial(as_waited, family=family, instance=instance)
+    return _by_rank(kind, family.narrowed(instance), refusal, waits, exact=exact)
 
 
 def any_order(kind: Any, instance: PipelineInstance, *, exact: bool) -> Task:
     """Return the task of any order of ops on each rank, which runs them one after the other."""
-    return _by_rank(kind, instance, lambda _: None, exact=exact)
+    return _by_rank(kind, instance, lambda _: None, lambda run: run, exact=exact)
 
 
 def _by_rank(
     kind: Any,
     instance: PipelineInstance,
     refusal: Callable[[Schedule], str | None],
+    waits: Callable[[Schedule], Schedule],
     *,
     exact: bool,
 ) -> Task:
     task: Task = kind.task(instance.by_rank(), exact=exact)
-    ranks = _Ranks(refusal, task.admit, instance.collectives is not None)
+    ranks = _Ranks(refusal, task.admit, waits, instance.collectives is not None)
     task.judged, task.board = ranks.judged, Board(ranks)
     return task
 
@@ -385,6 +404,7 @@ class _Ranks:
 
     refusal: Callable[[Schedule], str | None]
     admit: Admit
+    waits: Callable[[Schedule], Schedule]  # for transfers
     has_collectives: (
         bool  # whether more than the orders of ranks decides when ops start
     )
@@ -412,6 +432,14 @@ class _Ranks:
         return replace(outcome, schedule=self._as_run(schedule) or schedule)
 
     def _as_run(self, schedule: Schedule) -> Schedule | None:
+        run = self._in_sequence(schedule)
+        if run is None:
+            return None
+        waited = self.waits(run)
+        is_broken = waited is not run and check_schedule(schedule.problem, waited)
+        return None if is_broken else waited
+
+    def _in_sequence(self, schedule: Schedule) -> Schedule | None:
         problem = schedule.problem
         if problem.objective is Objective.MAKESPAN and not self.has_collectives:
             run = in_sequence(schedule, problem.span_resources).normalised()

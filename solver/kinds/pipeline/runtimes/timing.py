@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +23,7 @@ from ppsolve.solver.kinds.pipeline.collectives import WITH_COLLECTIVES
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.modes.baselines import OrderedModes
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
+from ppsolve.solver.kinds.pipeline.programs.waited import Programs, run_by
 from ppsolve.solver.kinds.pipeline.published import A_PIPELINE, StaticOrders
 from ppsolve.solver.kinds.pipeline.runtimes.family import FixedOrder, RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import stands_beside_blocks
@@ -40,13 +42,22 @@ class RuntimeSettings:
     rule: RecomputeRule | None = (
         None  # layers that recompute, where they are shared out
     )
+    waits: str = ""  # how ranks wait for transfers, in words
+    # what each rank runs, where ranks wait for transfers
+    programs: Callable[[], Programs] | None = None
 
     def timed(self, instance: PipelineInstance, problem: Problem) -> Schedule:
         """Start each op as early as the orders allow, as the runtime does.
 
         `problem`: its problem, or that of any modes.
-        Raises `DeadlockError`: the orders wait for each other.
+        Raises `DeadlockError`: the orders, or ranks and transfers, wait for each other.
         """
+        schedule = self._without_waits(instance, problem)
+        if self.programs is None:
+            return schedule
+        return run_by(self.programs(), schedule, instance)
+
+    def _without_waits(self, instance: PipelineInstance, problem: Problem) -> Schedule:
         if instance.layers is not None:
             instance = split_by(instance, problem.chosen(CHOSEN_LAYERS))
         request = Request(instance.by_rank(), problem)
@@ -82,26 +93,45 @@ def settings_of(
     Yields: orders by the size of groups, with each choice of modes, or with each rule by which
         layers recompute, whatever their split.
     """
-    modes, layers = modes_of(instance), instance.layers
     assert family.orders is not None
-    for order in family.orders(shape_of(instance)):
-        named: dict[str, Any] = (
-            {} if order.group_size is None else {"group_size": order.group_size}
-        )
-        named |= {"combined": True} if order.is_combined else {}
-        for rule in () if layers is None else family.rules(layers, instance.num_stages):
+    shape = shape_of(instance)
+    waits = family.waits if instance.p2p.is_waited_for else None
+    for order in family.orders(shape):
+        if waits is None:
+            yield from _choosing(family, instance, order)
+            continue
+        for rule in waits(shape):
+            for settings in _choosing(family, instance, order):
+                yield replace(
+                    settings,
+                    words=", ".join(filter(None, (settings.words, rule.words))),
+                    named={**settings.named, **rule.named},
+                    waits=rule.words,
+                    programs=partial(rule.programs, shape, order),
+                )
+
+
+def _choosing(
+    family: RuntimeFamily, instance: PipelineInstance, order: FixedOrder
+) -> Iterator[RuntimeSettings]:
+    """Yield an order with each choice of modes, or with each rule of recomputing layers."""
+    modes, layers = modes_of(instance), instance.layers
+    named: dict[str, Any] = (
+        {} if order.group_size is None else {"group_size": order.group_size}
+    )
+    named |= {"combined": True} if order.is_combined else {}
+    if layers is not None:
+        for rule in family.rules(layers, instance.num_stages):
             words = f"{order.words}, {rule.words}"
-            more = named | rule.named
-            yield RuntimeSettings(words, more, order.orders, rule=rule)
-        if layers is not None:
-            continue
-        if modes is None:
-            yield RuntimeSettings(order.words, named, order.orders)
-            continue
-        for words, more, choice in _choices(family, modes, order):
-            yield RuntimeSettings(
-                f"{order.words}, {words}", named | more, order.orders, choice
-            )
+            yield RuntimeSettings(words, named | rule.named, order.orders, rule=rule)
+        return
+    if modes is None:
+        yield RuntimeSettings(order.words, named, order.orders)
+        return
+    for words, more, choice in _choices(family, modes, order):
+        yield RuntimeSettings(
+            f"{order.words}, {words}", named | more, order.orders, choice
+        )
 
 
 def series_of(settings: Iterable[RuntimeSettings]) -> Iterator[list[RuntimeSettings]]:
@@ -124,7 +154,7 @@ def keeping_more_is_faster(instance: PipelineInstance, problem: Problem) -> bool
     """
     modes = modes_of(instance)
     assert modes is not None
-    is_longest_path = instance.p2p.mode == "delay" and instance.allreduce is None
+    is_longest_path = not instance.p2p.has_ops and instance.allreduce is None
     is_longest_path &= (
         instance.collectives is None and problem.objective is Objective.MAKESPAN
     )

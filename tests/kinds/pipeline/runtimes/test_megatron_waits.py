@@ -1,0 +1,56 @@
+"""Where Megatron-LM's ranks wait, held to its own schedulers in virtual time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kinds.pipeline.runtimes.waiting import (
+    drawn_cases,
+    judged,
+    ops_of,
+    simulated,
+)
+from tests.paths import DATA
+
+CASES = json.loads((DATA / "megatron_waits.json").read_text())["cases"]
+
+SMALL: dict[str, Any] = {
+    **{"p": 2, "v": 2, "m": 4, "F": [1, 2, 3, 1], "B": [1, 4, 4, 1]},
+    **{"group": 4, "combined": False, "latency": 0, "rendezvous": False},
+}
+
+
+def test_makespans_of_the_real_schedulers() -> None:
+    for case in CASES:
+        assert simulated(case).makespan == case["makespan"], case
+
+
+class TestGroupsOfFour:
+    """The first rank waits for each input of its second chunk before it runs ops of the first."""
+
+    def test_the_default_waits_in_the_warm_up(self) -> None:
+        run = simulated({**SMALL, "overlap": "steady"})
+        assert run.makespan == 48
+
+    def test_the_flag_makes_it_as_short_as_its_order(self) -> None:
+        run = simulated({**SMALL, "overlap": "all"})
+        assert run.makespan == 39
+
+    def test_a_rank_posts_one_receive_ahead(self) -> None:
+        """So a send that waits for its receive waits for the op behind which that is posted."""
+        run = simulated({**SMALL, "overlap": "all", "rendezvous": True})
+        assert run.makespan == 41
+
+
+@pytest.mark.runtimes
+@pytest.mark.parametrize("first", range(0, 300, 10))
+def test_every_op_as_the_real_schedulers_run_it(first: int) -> None:
+    pytest.importorskip("megatron.core")
+    cases = [case for seed in range(first, first + 10) for case in drawn_cases(seed)]
+    runs = judged(Path(__file__).with_name("real_megatron.py"), cases)["runs"]
+    for case, ops in zip(cases, runs, strict=True):
+        assert ops_of(simulated(case)) == set(map(tuple, ops)), case
