@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.api.stress import stress
     from ppsolve.solver.kinds.pipeline.quick import QuickAnswer, QuickAnswers, quick
     from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
-    from ppsolve.solver.run.progress import Progress
+    from ppsolve.solver.run.progress import STOP, Progress
     from ppsolve.solver.studies.bench.many import Answer, optimize_many
     from ppsolve.solver.studies.curve import curve, optimize_placements, what_if
     from ppsolve.solver.studies.goodput.curve import ScheduleCurve
@@ -95,6 +95,7 @@ _HOME = {
     "QuickAnswer": "solver.kinds.pipeline.quick",
     "QuickAnswers": "solver.kinds.pipeline.quick",
     "Result": "models.core.result",
+    "STOP": "solver.run.progress",
     "Schedule": "models.core.schedule",
     "ScheduleCurve": "solver.studies.goodput.curve",
     "ScheduleDocument": "models.core.result",
@@ -123,6 +124,7 @@ _HOME = {
 }
 
 __all__ = [
+    "STOP",
     "Answer",
     "Curve",
     "DeadlockError",

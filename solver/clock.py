@@ -35,7 +35,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds until the deadline: infinite without a limit, 0 once it is over."""
-        if any(stopped.is_set() for stopped in self._stopped):
+        if self.is_stopped:
             return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
@@ -54,6 +54,16 @@ class Clock:
     def overdue(self) -> float:
         """Seconds since the deadline, 0 before it."""
         return max(0.0, time.monotonic() - self.deadline)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the call was told to stop, whatever time is left."""
+        return any(stopped.is_set() for stopped in self._stopped)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether there is a deadline, or somebody else may tell the call to stop."""
+        return self.is_limited or len(self._stopped) > 1
 
     @property
     def is_limited(self) -> bool:

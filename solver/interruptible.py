@@ -47,15 +47,15 @@ def call_within(
 ) -> bool:
     """Make a call, and leave it behind some seconds, `slack`, after its clock is over.
 
-    The call runs in a thread of its own where there is a deadline or somebody to tell. Python has
-    no way to end a thread: a call that was left goes on until it asks its clock. The caller's
-    thread looks every `LOOK` seconds.
+    The call runs in a thread of its own where its clock may end or there is somebody to tell.
+    Python has no way to end a thread: a call that was left goes on until it asks its clock. The
+    caller's thread looks every `LOOK` seconds. A clock that was stopped leaves `SLACK` seconds.
 
     The answer is false if the call was left behind; what the call raised is raised. Ctrl-C stops
     the clock, and is raised as `KeyboardInterrupt` after the call had `PATIENCE` seconds to end by
     itself.
     """
-    if not clock.is_limited and look is None:
+    if not clock.may_end and look is None:
         call()
         return True
     errors: list[BaseException] = []
@@ -74,11 +74,16 @@ def call_within(
         target=context.run, args=(work,), name="ppsolve-work", daemon=True
     )
     thread.start()
+    stopped_at: float | None = None
     try:
         while not ended.wait(LOOK):
             if look is not None:
                 look()
-            if clock.overdue > slack:
+            now = time.monotonic()
+            if stopped_at is None and clock.is_stopped:
+                stopped_at = now
+            is_late = stopped_at is not None and now > stopped_at + SLACK
+            if is_late or clock.overdue > slack:
                 await_at_exit(thread)
                 return False
     except BaseException:

@@ -60,12 +60,18 @@ class StopReason(StrEnum):
     TIME = "time_limit"
     DETERMINISTIC = "deterministic_limit"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
     ROUNDING = "memory_rounding"
     NO_PROGRAM = "no_program_order"
     TOO_LARGE = "too_large_for_exact_model"
     INFEASIBLE = "proved_infeasible"
     RECORDED = "recorded"
     DISAGREEMENT = "proofs_disagree"
+
+    @property
+    def is_by_caller(self) -> bool:
+        """Whether the caller ended the search before its limits did."""
+        return self in {StopReason.INTERRUPTED, StopReason.CANCELLED}
 
 
 class Reported(BaseModel):

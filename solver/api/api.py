@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from ppsolve.solver.interruptible import call_within
 from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.params import SearchParams
-from ppsolve.solver.run.progress import ProgressListener
+from ppsolve.solver.run.progress import HeededListener, ProgressListener
 from ppsolve.solver.run.solve_run import SolveRun
 from ppsolve.solver.run.steps import GREEDY
 from ppsolve.solver.run.task import Task
@@ -56,6 +57,7 @@ def optimize(
     began: float | None = None,
     params: SearchParams | Mapping[str, float] | None = None,
     runtime: str | None = None,
+    stop: threading.Event | None = None,
 ) -> Result:
     """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
 
@@ -85,6 +87,8 @@ def optimize(
         The same, to be run besides.
     on_progress : callable or None
         Told about each event, on several threads but never by two at once, at least each second.
+        `ppsolve.STOP` as its reply ends the call as `stop` does. An error that it raises ends the
+        call too, and is raised with the best so far as its attribute `result`.
     exact : bool
         Refuse times without a common tick. By default they are rounded up to a fine one, and the
         result says by how much its optimum can exceed that of the given times (`tick_error`).
@@ -108,6 +112,9 @@ def optimize(
         ``deepspeed``, ``primus`` or ``colossalai``. Of one that runs few orders all are timed; the
         rest of the time goes to the best of all schedules, with which the result compares them
         (`RuntimeFigures`). Value, bound and status are those of the runtime.
+    stop : threading.Event or None
+        Once set, from any thread, the call returns its best schedule so far; the stop reason is
+        ``cancelled``.
 
     Returns
     -------
@@ -134,7 +141,10 @@ def optimize(
     )
     if not isinstance(params, SearchParams):
         params = SearchParams().varied(params) if params else SearchParams()
-    clock = options.clock(began)
+    if stop is None and on_progress is not None:
+        stop = threading.Event()
+    clock = options.clock(began, stop)
+    listener = None if on_progress is None else HeededListener(on_progress, clock)
     kind = kind_of(instance)
     selection = chosen_heuristics(instance, options.heuristics, more_heuristics)
 
@@ -161,7 +171,7 @@ def optimize(
 
     def run(make: Callable[[], Task], limit: Clock = clock) -> Result:
         task = task_in_time(make, limit) or unready_task(kind, instance)
-        return SolveRun(task, selection, options, on_progress, limit, params).execute()
+        return SolveRun(task, selection, options, listener, limit, params).execute()
 
     if runtime is None:
         result = run(lambda: prepared(kind.task(instance, exact=exact)))
@@ -173,7 +183,11 @@ def optimize(
             clock,
             params.steps.any_order_share,
         )
-    return result if inner is None else of_both_levels(inner, result, inner_results)
+    if inner is not None:
+        result = of_both_levels(inner, result, inner_results)
+    if listener is not None:
+        listener.raise_error(result)
+    return result
 
 
 def compare(instances: Iterable[Instance], **options: Any) -> list[Result]:

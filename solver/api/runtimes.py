@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.result import Result
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
@@ -65,13 +65,13 @@ def optimize_for(
     if not tasks:
         return result
     update: dict[str, Any] = {}
-    if any_order_share and result.stop_reason is not StopReason.INTERRUPTED:
+    if any_order_share and not result.stop_reason.is_by_caller:
         best = run(
             lambda: prepare(narrowing.any_order(), tasks[0].schedule),
             clock.share(any_order_share),
         )
-        if best.stop_reason is StopReason.INTERRUPTED:
-            update["stop_reason"] = StopReason.INTERRUPTED
+        if best.stop_reason.is_by_caller:
+            update["stop_reason"] = best.stop_reason
     update |= narrowing.fields(tasks[0], result, best)
     update["wall_seconds"] = round(clock.elapsed, 3)
     return result.model_copy(update=update)

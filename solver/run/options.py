@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,14 +60,19 @@ class Options:
             return 1
         return self.workers or default_workers()
 
-    def clock(self, began: float | None = None) -> Clock:
+    def clock(
+        self, began: float | None = None, stop: threading.Event | None = None
+    ) -> Clock:
         """Return the clock of a call that began at a moment of `time.monotonic`, now by default.
+
+        It is over once `stop` is set.
 
         Deterministic runs have no wall limit: it would make the answer depend on the machine. A
         limit of 0 leaves out the exact search, and lets everything else end.
         """
         is_kept = bool(self.time_limit) and not self.deterministic
-        return Clock(self.time_limit if is_kept else None, began=began)
+        events = () if stop is None else (stop, threading.Event())
+        return Clock(self.time_limit if is_kept else None, events, began)
 
     def limits(self, clock: Clock) -> SearchLimits:
         """Return the limits of a search that begins now and has to end by a clock."""

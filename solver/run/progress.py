@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from ppsolve.models.core.result import Figure
 from ppsolve.solver.board import Board
@@ -40,7 +43,54 @@ class Progress:
     gap: float | None = None
 
 
-ProgressListener = Callable[[Progress], None]
+class ListenerReply(Enum):
+    """What a listener may return besides nothing."""
+
+    STOP = "stop"
+
+
+STOP = ListenerReply.STOP
+"""Returned by a listener, it ends the call: the best so far is the result."""
+
+ProgressListener = Callable[[Progress], ListenerReply | None]
+
+News = TypeVar("News")
+
+
+class HeededListener(Generic[News]):
+    """A listener whose reply, or error, ends the call that it listens to.
+
+    `listener`: told of each event until it has raised an error.
+    `clock`: clock of the whole call.
+    """
+
+    def __init__(
+        self, listener: Callable[[News], ListenerReply | None], clock: Clock
+    ) -> None:
+        self._listener, self._clock = listener, clock
+        self._error: Exception | None = None
+
+    def __call__(self, news: News) -> None:
+        """Tell the listener, and stop the clock if it says so or fails."""
+        if self._error is not None:
+            return
+        try:
+            reply = self._listener(news)
+        except Exception as error:
+            self._error = error
+            self._clock.stop()
+            return
+        if reply is STOP:
+            self._clock.stop()
+
+    def raise_error(self, result: Any) -> None:
+        """Raise the listener's error, if there is one, with the result of the call on it."""
+        if self._error is None:
+            return
+        with suppress(AttributeError):
+            self._error.result = result  # type: ignore[attr-defined]
+        raise self._error
+
 
 TICK = 0.9
 """Seconds without news after which the phase is told again, at least once each second, so that a

@@ -195,6 +195,8 @@ class SolveRun:
             return StopReason.PROVED
         if self.board.is_good_enough:
             return StopReason.GAP
+        if self.whole.is_stopped:
+            return StopReason.CANCELLED
         return self._reason or StopReason.TIME
 
     def _status(self) -> Status:

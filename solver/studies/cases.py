@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Self
 
-from ppsolve.models.core.result import Figure, Result, Status, StopReason
+from ppsolve.models.core.result import Figure, Result, Status
 from ppsolve.models.documents.base import as_json_number, as_moment
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.text import fingerprint
@@ -193,7 +193,7 @@ class CaseSearch:
             start=state.result if self._has_starts else None,
             **self.options,
         )
-        self.interrupted = result.stop_reason is StopReason.INTERRUPTED
+        self.interrupted = result.stop_reason.is_by_caller
         state.visits += 1
         self._take(state, result)
         self._spread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -28,6 +29,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.run.entries import versions
 from ppsolve.solver.run.options import Options
+from ppsolve.solver.run.progress import HeededListener
 from ppsolve.solver.studies.goodput.step import Interval
 from ppsolve.solver.studies.plan.building import PipelineBuilder
 from ppsolve.solver.studies.plan.candidate import Candidate, Level
@@ -62,6 +64,7 @@ def plan(
     exhaustive: bool = False,
     on_progress: PlanListener | None = None,
     runtime: str | None = None,
+    stop: threading.Event | None = None,
 ) -> Plan:
     """Find the configuration with the highest goodput, and say why every other one lost.
 
@@ -82,10 +85,13 @@ def plan(
     exhaustive : bool
         Prune nothing: give every configuration to the exact solver.
     on_progress : callable, optional
-        Told about the state of the search.
+        Told about the state of the search. Its reply, and an error that it raises, mean what they
+        mean to `ppsolve.optimize`.
     runtime : str, optional
         Only configurations that this runtime runs, each with its best order where it runs few, as
         for `ppsolve.optimize`.
+    stop : threading.Event, optional
+        Once set, from any thread, the call returns its best plan so far.
 
     Returns
     -------
@@ -117,13 +123,18 @@ def plan(
     limits = PlanLimits(options, finalists, exhaustive, runtime=few)
     limit, params = None if deterministic else options.time_limit, limits.params
     reserved = min(params.reserved_seconds, params.reserved_share * (limit or 0.0))
-    clock = Clock(limit).before(reserved)
+    events = (stop or threading.Event(), threading.Event())
+    clock = Clock(limit, events).before(reserved)
+    listener = None if on_progress is None else HeededListener(on_progress, clock)
     space = enumerate_space(request)
     if family is not None:
         space = runnable(space, family, PipelineBuilder(request).stage_to_device)
-    search = PlanSearch(request, space, limits, on_progress, clock)
+    search = PlanSearch(request, space, limits, listener, clock)
     run_plan(search)
-    return _report(search, space)
+    plan = _report(search, space)
+    if listener is not None:
+        listener.raise_error(plan)
+    return plan
 
 
 def _check_options(request: PlanRequest, finalists: int) -> None:
@@ -150,7 +161,7 @@ def _report(search: PlanSearch, space: ConfigurationSpace) -> Plan:
         winner=rows[0] if winner is not None else None,
         counts=_counts(rows, space, search),
         exhaustive=search.limits.exhaustive,
-        interrupted=search.interrupted,
+        interrupted=search.interrupted or search.clock.is_stopped,
         wall_seconds=search.clock.elapsed,
         deterministic=search.limits.options.deterministic,
         versions=versions(),

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsolve.models.core.arrays import whole_numbers
 from ppsolve.models.core.problem import IntArray, Objective
-from ppsolve.models.core.result import Status, StopReason
+from ppsolve.models.core.result import Status
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -209,7 +209,7 @@ def _quick(instance: PipelineInstance, heuristics: Sequence[str] | None) -> Step
 def _measured(instance: PipelineInstance, *, exact: bool, **options: Any) -> StepTime:
     result, step = optimize(instance, **options), StepTime()
     step.learn(result)
-    if result.stop_reason is StopReason.INTERRUPTED:
+    if result.stop_reason.is_by_caller:
         raise KeyboardInterrupt
     if step.reached is None:
         reasons = [result.reason or f"stopped: {result.stop_reason}"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.run.progress import ListenerReply
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class PlanProgress:
     bound: float
 
 
-PlanListener = Callable[[PlanProgress], None]
+PlanListener = Callable[[PlanProgress], ListenerReply | None]
 
 PHASES = ("splits and bounds", "heuristics", "exact solver", "finishing")
 """The next step of a candidate, by its level."""

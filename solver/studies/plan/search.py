@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
-from ppsolve.models.core.result import Result, StopReason
+from ppsolve.models.core.result import Result
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -570,7 +570,7 @@ class PlanSearch:
                 self.note(candidate)
             if self.winner is candidate:
                 self.result = result
-        if result.stop_reason is StopReason.INTERRUPTED:
+        if result.stop_reason.is_by_caller:
             raise KeyboardInterrupt
 
     def _instance(self, candidate: Candidate) -> PipelineInstance:
