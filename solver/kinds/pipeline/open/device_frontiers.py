@@ -65,7 +65,7 @@ class ModeChain(NamedTuple):
             to_release=to_release(delay, chain.duration, gives),
             tail=tail,
             loose_tail=np.minimum(chain.loose_tail, tail)
-            if chain.loose.any()
+            if (chain.load > chain.work).any()
             else tail,
         )
 
@@ -106,12 +106,9 @@ class DeviceFrontiers:
             return kept.bound
         of_modes = self._chains[own][number]
         chain = of_modes.delayed(np.array(more))
-        work = chain.members * int((chain.duration + chain.loose).sum())
-        loose = chain.members * int(chain.loose.sum())
-        head = int(chain.heads[0])
-        bound = head + max(
-            work + int(chain.loose_tail[0]), work - loose + int(chain.tail[0])
-        )
+        load = chain.members * int(chain.load.sum()) + int(chain.loose_tail[0])
+        work = chain.members * int(chain.work.sum()) + int(chain.tail[0])
+        bound = int(chain.heads[0]) + max(load, work)
         if bound < upper and of_modes.delays_ops:
             answer = least_end(chain, max(floor, bound))
             self.steps += answer.steps
