@@ -140,6 +140,29 @@ CONFIG = {
     "output_file": "picture.png",
 }
 
+LAYERS_OF_SAPP = {
+    "layers_description": [
+        {"type": "BODY", "nb_layer": 8, "time": 10, "memory_activation": 5}
+    ]
+}
+ORDER = {
+    f"stage{stage}": [f"{op}{i}" for op in "FB" for i in range(4)] for stage in (0, 1)
+}
+POLICY = [
+    {
+        "model_configs": {"hidden_size": 8},
+        "optimpipeline_policy": [
+            {
+                "num_layers": 5,
+                "pipeline_model_parallel_size": 2,
+                "enable_scheduler": 1,
+                "pp_schedule_list": ORDER,
+                "optimal_layers": [3, 2],
+            }
+        ],
+    }
+]
+
 SUFFIXES = {"bench": "jsonl", "torch-csv": "csv"}
 """Ends of the names of files that are no JSON document, by role."""
 
@@ -204,6 +227,8 @@ SEEDS = (
         suffix="csv",
     ),
     Seed("config", "config", CONFIG),
+    Seed("layers", "sapp", LAYERS_OF_SAPP),
+    Seed("layered.policy", "mindspeed", POLICY),
     Seed(
         "run",
         "table",
@@ -279,6 +304,8 @@ TABLE = {
     "convert kineto-overlap {file} -o {out}": "trace",
     "convert torch-csv {file} --instance {instance} -o {out}": "torch-csv",
     "convert trace {file} -o {dir}": "trace table",
+    "convert sapp {file} --stages 4 --microbatches 8 --memory 1000 -o {out}": "sapp",
+    "convert mindspeed {file} --instance {instance} -o {out}": "mindspeed",
 }
 
 READING = tuple(

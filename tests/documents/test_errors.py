@@ -390,7 +390,7 @@ LINK = {"mode": "link", "bytes": 8, "bandwidth": 2}
             "p2p.latency[1][0]",
             "expected a number >= 0, got -1",
         ),
-        ({"mode": "links"}, "p2p.mode", "'delay', 'link', 'nic' or 'send_queue'"),
+        ({"mode": "links"}, "p2p.mode", "'send_queue', 'buffered' or 'rendezvous'"),
         ({"mode": "link"}, "p2p", 'expected "bytes" and "bandwidth" with mode "link"'),
         (
             {"mode": "nic", "bytes": 1},
