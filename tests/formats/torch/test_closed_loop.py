@@ -22,7 +22,7 @@ from ppsolve.solver.formats.torch.runtime import (
     timed_again,
 )
 from tests.docs.snippets import Reader, snippets_of
-from tests.formats.torch.judging import CLOSE, judge
+from tests.formats.torch.judging import CLOSE
 from tests.formats.torch.world import World
 from tests.paths import ROOT
 
@@ -181,9 +181,3 @@ def test_the_example_prints_predictions_and_ops(example: tuple[Path, str]) -> No
     for name in ("first", "run"):
         files = sorted(file.name for file in (folder / name).glob("*.json"))
         assert files == ["rank0.json", "rank1.json"]
-
-
-def test_a_transformer_takes_the_predicted_time(example: tuple[Path, str]) -> None:
-    folder, _ = example
-    result = ppsolve.Result.model_validate_json((folder / "result.json").read_text())
-    judge(result, *(read_trace([folder / name]) for name in ("first", "run")))
