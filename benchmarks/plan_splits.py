@@ -186,6 +186,8 @@ def line(request: PlanRequest, limit: float, seconds: float) -> str:
     winner = plan.winner
     if winner is None or winner.step_time is None or plan.goodput is None:
         return f"{request.name:<12} {plan.status:<10} nothing fits"
+    if winner.configuration.layer_split != "searched":
+        return f"{request.name:<12} {plan.status:<10} no other split was asked for"
     began = time.monotonic()
     found = other_splits(request, plan, seconds)
     gain = winner.step_time.high / found.step - 1
