@@ -133,7 +133,9 @@ class RatedSplits:
         )
         self.reached, self.best = winner.step_time.high, math.inf
         self._configuration = winner.configuration
-        builder = PipelineBuilder(request)
+        variant = winner.configuration.variant
+        profile = next(each for each in request.profiles if each.variant == variant)
+        builder = PipelineBuilder(request.alone(profile))
         self._quick = QuickScheduler(builder)
         self._tick = builder.layers(winner.configuration.microbatch_size).tick
         self._rules = PlanParams().rules
