@@ -94,8 +94,8 @@ def listed(problem: Problem) -> Schedule | None:
     """Return the best of a few list schedules of a split, None where all get stuck."""
     filler = fillers(problem)
     rules = (
-        PriorityRule(longest_tail(problem), filler, 1.0, 1.0, frees_memory=True),
-        PriorityRule(backward_first(problem), filler),
+        (PriorityRule(longest_tail(problem), filler, 1.0, 1.0, frees_memory=True),),
+        (PriorityRule(backward_first(problem), filler),),
     )
     schedules = (schedule for _, schedule in valid_lists(problem, rules))
     return min(schedules, key=lambda schedule: schedule.value, default=None)

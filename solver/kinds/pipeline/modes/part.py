@@ -19,6 +19,7 @@ from ppsolve.models.kinds.pipeline.modes import (
 )
 from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
+from ppsolve.solver.kinds.pipeline.modes.just_in_time import RELOAD_LISTS
 from ppsolve.solver.kinds.pipeline.part import OpenPart
 from ppsolve.solver.run.schedule_task import ScheduleTask
 
@@ -27,7 +28,7 @@ class ModesPart(OpenPart):
     """Modes of the activations of each stage, open or given."""
 
     attribute = "has_modes"
-    heuristics: ClassVar[tuple[Heuristic, ...]] = BASELINES
+    heuristics: ClassVar[tuple[Heuristic, ...]] = (*BASELINES, RELOAD_LISTS)
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether open modes are beside slices, steps, fillers or collectives inside ops."""

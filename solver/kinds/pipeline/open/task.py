@@ -295,8 +295,11 @@ def _order_share(turn: Turn) -> float:
 
 
 def _choice_share(turn: Turn) -> float:
-    params = turn.params.modes
-    return params.beamed_share if wants_beams(turn) else params.choice_share
+    params, modes = turn.params.modes, turn.task.modes
+    # Copies are no part of a beam: lists alone schedule them.
+    is_copied = modes is not None and modes.offload is not None
+    is_beamed = wants_beams(turn) and not is_copied
+    return params.beamed_share if is_beamed else params.choice_share
 
 
 def _last_share(turn: Turn) -> float:
