@@ -102,6 +102,12 @@ def as_json_number(number: Decimal | Fraction) -> int | float:
     return numerator if denominator == 1 else float(number)
 
 
+def series(items: Iterable[object]) -> str:
+    """Return ``0``, ``0 and 3`` or ``0, 1 and 3``."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def describe(value: Any) -> str:
     """Describe a wrong value shortly, in JSON's words."""
     if value is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ppsolve.models.core.problem import FREE, Problem
 from ppsolve.models.core.result import Bottleneck
+from ppsolve.models.documents.base import series
 from ppsolve.solver.board import Bound
 from ppsolve.solver.bounds.drain import drain, larger_drains, resource_bounds
 from ppsolve.solver.bounds.exchange import exchange_bound
@@ -367,7 +368,7 @@ def bottleneck(
     about = None
     if resource != FREE:
         proving = (resource, *strongest.others)
-        about = " and ".join(problem.resource_names[number] for number in proving)
+        about = series(problem.resource_names[number] for number in proving)
     why, lowered_by = (
         text.format(about=about or "one device") for text in (rule.why, rule.lowered_by)
     )

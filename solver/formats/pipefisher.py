@@ -11,7 +11,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.base import describe
+from ppsolve.models.documents.base import describe, series
 from ppsolve.models.documents.errors import InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM
 from ppsolve.models.kinds.kfac.instance import KfacInstance
@@ -127,15 +127,9 @@ def refuse_missing_nodes(numbers: Sequence[int]) -> None:
         missing.append(f"{count - len(missing)} more")
     noun, verb = ("node", "is") if count == 1 else ("nodes", "are")
     raise InputError(
-        f"{noun} {in_words(missing)} of 0..{numbers[-1]} {verb} missing; "
+        f"{noun} {series(missing)} of 0..{numbers[-1]} {verb} missing; "
         "name the files one by one to go without"
     )
-
-
-def in_words(items: Sequence[object]) -> str:
-    """Return ``0``, ``0 and 3`` or ``0, 1 and 3``."""
-    *first, last = map(str, items)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _last_match(name: str) -> re.Match[str] | None:

@@ -268,7 +268,8 @@ def test_the_bottleneck_names_memory_and_devices() -> None:
     assert cause is not None
     numbers = (board.bound.resource, *board.bound.others)
     assert FREE not in numbers
-    names = " and ".join(problem.resource_names[number] for number in numbers)
+    *first, last = (problem.resource_names[number] for number in numbers)
+    names = f"{', '.join(first)} and {last}"
     assert cause.about == names
     assert f"the memory of {names}: " in cause.why
     assert cause.work is None
