@@ -13,7 +13,7 @@ import notebooks
 import pytest
 import yaml
 from cases import best, capped
-from outer import OUTER, site_place, with_site_links
+from outer import LINK, OUTER, REMOTE, site_place, with_site_links
 
 from ppsolve.solver.api.registry import all_heuristics
 from tests.paths import ROOT
@@ -78,6 +78,22 @@ def test_what_is_not_proved_is_never_called_best(
         best(capped(9))
 
 
+def test_links_of_pages_lead_to_files_of_a_clone() -> None:
+    """The catalogue is made with the site, so no page may link to it."""
+    pages = [ROOT / "README.md", *(ROOT / path for path in OUTER), *PAGES]
+    links = [
+        (page, target)
+        for page in pages
+        for _, target, _, _ in LINK.findall(page.read_text(encoding="utf-8"))
+        if target and not REMOTE.match(target)
+    ]
+    assert [
+        (str(page.relative_to(ROOT)), target)
+        for page, target in links
+        if not (page.parent / target).exists()
+    ] == []
+
+
 @pytest.mark.parametrize("module", ["ppsolve", "ppsolve.torch"])
 def test_the_reference_has_every_public_name_once(module: str) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (DOCS / "api").iterdir()]
@@ -105,7 +121,7 @@ def test_the_site_has_a_page_and_a_picture_for_every_heuristic(tmp_path: Path) -
 
     build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path)))
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.html")}
-    assert {"index.html", "quick-start/index.html", "api/torch/index.html"} <= made
+    assert {"index.html", "concepts/index.html", "api/torch/index.html"} <= made
     files = catalogue.catalogue_files()
     names = [
         f"catalogue/{name}.{end}" for name in all_heuristics() for end in ("md", "svg")

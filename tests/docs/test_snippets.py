@@ -22,7 +22,7 @@ TEXTS = [
 ]
 
 JOURNEY = (
-    "docs/quick-start.md",
+    "docs/index.md",
     "docs/how-to/uneven-stages.md",
     "docs/how-to/memory.md",
     "docs/how-to/pytorch.md",
@@ -43,6 +43,8 @@ TYPED = [
     "ppsolve show result.json",
     "ppsolve optimize uneven.json --placements linear,vshape -t 20",
     "ppsolve curve uneven.json --capacity 2:8 -t 30",
+    "ppsolve optimize recorded.json -o best.json",
+    "ppsolve show best.json --width 100",
     "ppsolve optimize free.json --time-limit 20 -o result.json",
     "ppsolve show free.json result.json",
     "ppsolve curve free.json --capacity 15,20,25,30 --time-limit 20 --chart price.svg",

@@ -217,8 +217,9 @@ def test_compiled_steps_equal_eager_ones(group: Any, name: str) -> None:
 def test_the_five_lines_of_the_page(
     group: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "how-to" / "torch-compile.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (ROOT / "docs" / "how-to" / "pytorch.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (program,) = (text for text in programs if "use_overlap_pass" in text)
     batch, *weights = arguments("sharded step", RANKS)
 
     def model(given: Any) -> Any:
@@ -226,7 +227,7 @@ def test_the_five_lines_of_the_page(
 
     torch._dynamo.reset()
     names = {"model": model, "batch": batch}
-    exec(compile(program, "torch-compile.md", "exec"), names)
+    exec(compile(program, "pytorch.md", "exec"), names)
     torch._dynamo.reset()
 
 
