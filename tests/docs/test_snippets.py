@@ -44,7 +44,6 @@ TYPED = [
     "ppsolve optimize uneven.json --placements linear,vshape -t 20",
     "ppsolve curve uneven.json --capacity 2:8 -t 30",
     "ppsolve optimize recorded.json -o best.json",
-    "ppsolve show best.json --width 100",
     "ppsolve optimize free.json --time-limit 20 -o result.json",
     "ppsolve show free.json result.json",
     "ppsolve curve free.json --capacity 15,20,25,30 --time-limit 20 --chart price.svg",
