@@ -228,7 +228,7 @@ class _OpRows:
             hint = self.mismatch or did_you_mean(name[:40], numbers)
             raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
         if numbers[name] in self.rows:
-            raise InputError(f'the op "{name}" is there twice', field=f"{field}.id")
+            raise InputError(f'the op "{name}" appears twice', field=f"{field}.id")
         return numbers[name]
 
     def _ticks(self, value: Any, field: str, name: str) -> int | Fraction:

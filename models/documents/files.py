@@ -86,7 +86,7 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
     status = os.fstat(stream.fileno())
     if stat.S_ISFIFO(status.st_mode) and not _has_writer(stream, path):
         raise InputError(
-            "expected a file, or a pipe that somebody writes to; nothing came from this one within "
+            "expected a file, or a pipe with a writer; nothing arrived within "
             f"{WRITER_SECONDS:g} s",
             source=source,
         )
@@ -155,7 +155,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         key = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise InputError(f'the field "{key}" is there twice in one object')
+        raise InputError(f'the field "{key}" appears twice in one object')
     return result
 
 
@@ -177,7 +177,7 @@ def _integer(text: str) -> int | Decimal:
 def parse_json(text: str, source: str) -> Any:
     """Parse JSON, decimals kept exactly as written: numbers are int or Decimal.
 
-    An `InputError` says that it is no JSON (with line and column), that a field is there twice, or
+    An `InputError` says that it is no JSON (with line and column), that a field appears twice, or
     that a text has half a character.
     """
     try:

@@ -116,7 +116,7 @@ def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
-            f'expected different names, "{twice[0]}" is there twice', field=field
+            f'expected different names, "{twice[0]}" appears twice', field=field
         )
 
 

@@ -86,7 +86,7 @@ def _search(task: ScheduleTask, ticks: int | None, claim: Figure | None) -> Boun
         if answer.stop_reason in {StopReason.GAP, StopReason.PROVED}:
             raise InputError(
                 "cannot be proved again: CP-SAT rounds memory down or leaves choices open, "
-                "and what it finds does not fit",
+                "and its schedule does not fit",
                 field="bound",
             )
     raise AssertionError("rounds never end")

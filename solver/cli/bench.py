@@ -76,7 +76,7 @@ class _RunByDefault(TyperGroup):
 group = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
-    help="""Solve many instances into one file that survives every kill.
+    help="""Solve many instances and write one file; a killed run can be resumed.
 
     `ppsolve bench PATHS... -o results.jsonl` is short for `ppsolve bench run PATHS... -o ...`;
     its options are listed by `ppsolve bench run --help`.
@@ -90,27 +90,31 @@ class ItemOptions:
 
     recipe: Annotated[
         list[str] | None,
-        value("TEXT", "Instances drawn by options of `generate`: 'tight --devices 4'."),
+        value(
+            "TEXT", "Instances drawn with options of `generate`: 'tight --devices 4'."
+        ),
     ] = None
     recipe_file: Annotated[
         list[str] | None, value("FILE", "A recipe in each line.")
     ] = None
     count: Annotated[int, value("N", "Instances of each recipe, by seed.", min=1)] = 1
-    shard: Annotated[str | None, value("I/N", "Only this part, divided by key.")] = None
+    shard: Annotated[
+        str | None, value("I/N", "Run only this part of the items, divided by key.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """Where items are solved, and what each may take."""
 
-    processes: Annotated[int, value("N", "Items side by side.", min=1)] = 1
+    processes: Annotated[int, value("N", "Items that run at once.", min=1)] = 1
     memory_limit: Annotated[
         float | None,
         value("GIB", "GiB of each item [90% of the memory, shared].", min=0.01),
     ] = None
     hard_limit: Annotated[
         float | None,
-        value("S", "Kill an item after this [1.05 x time limit + 10].", min=0.01),
+        value("S", "Kill an item after this time [1.05 x time limit + 10].", min=0.01),
     ] = None
     retry_failed: Annotated[bool, flag("Run failed items again.", "--retry-failed")] = (
         False
@@ -133,7 +137,7 @@ class EngineOptions:
 
             engine = DaskEngine(self.scheduler, processes=self.processes)
         elif self.scheduler is not None:
-            raise InputError("expected --engine dask with it", field="--scheduler")
+            raise InputError("this option needs --engine dask", field="--scheduler")
         return set_up(
             engine,
             options.keywords(),
@@ -151,7 +155,7 @@ def bench_run_command(
     options: opt.SolveOptions,
     output: Annotated[
         Path,
-        value("FILE", "JSON lines; what is there is not run again.", "--output", "-o"),
+        value("FILE", "JSON lines; items in it are not run again.", "--output", "-o"),
     ],
     paths: Annotated[
         list[str] | None,
@@ -166,10 +170,10 @@ def bench_run_command(
 ) -> None:
     """Run every heuristic and the solver on many instances, into one file.
 
-    Each item is solved in a process of its own, and is one line of the file as soon as it is done.
-    The same command goes on where a run was ended. Items side by side share the processors unless
-    --workers says how many threads each has. Exit codes: 0 every item has a result, 1 some
-    failed (their lines say how), 2 wrong input, 130 interrupted.
+    Each item is solved in a process of its own and becomes a line of the file when it is done. The
+    same command continues an interrupted run. Items that run at once share the processors unless
+    --workers sets the threads of each. Exit codes: 0 every item has a result, 1 some failed (their
+    lines say how), 2 wrong input, 130 interrupted.
     """
     executor, keywords, limits = engine.set_up(options)
     shard = Shard() if items.shard is None else Shard.parse(items.shard)
@@ -226,12 +230,11 @@ def _items(
 
 def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
     for item, same in doubles[:1]:
-        suffix = (
-            f", as are {len(doubles) - 1} others of another" if len(doubles) > 1 else ""
-        )
+        count = len(doubles) - 1
+        suffix = f", and so do {counted(count, 'other pair')}" if count else ""
         say(
-            f"note: {item.path or item.instance.name} is the same question as "
-            f"{same.path or same.instance.name}{suffix}; each is solved once"
+            f"note: {item.path or item.instance.name} asks the same as "
+            f"{same.path or same.instance.name}{suffix}; each question is solved once"
         )
 
 
@@ -250,10 +253,10 @@ def bench_merge_command(
     output: Annotated[Path, value("FILE", "File for all of them.", "--output", "-o")],
     verbose: opt.Verbose = False,
 ) -> None:
-    """Put several files of results into one, each item once.
+    """Merge several files of results into one, each item once.
 
-    Where two files have the same item, a result is kept rather than a failure, else the one of
-    the file named first; results that differ are told.
+    If two files have the same item, a result is kept rather than a failure, otherwise that of the
+    first file. Results that differ are listed.
     """
     check_writable(output, *results)
     files = {str(path): _read(path) for path in results}
@@ -286,7 +289,7 @@ def bench_report_command(
     results: Annotated[Path, argument("RESULTS", "Results of a benchmark.")],
     baseline: Annotated[
         Path | None,
-        argument("BASELINE", "Earlier results; what is worse now is named."),
+        argument("BASELINE", "Earlier results; the report names what is worse now."),
     ] = None,
     output: Annotated[
         list[Path] | None,
@@ -300,7 +303,7 @@ def bench_report_command(
         float,
         value(
             "SHARE",
-            "Values and bounds may be worse by this share of theirs.",
+            "Values and bounds may be worse by this share.",
             min=0,
             max=1,
         ),
@@ -313,9 +316,9 @@ def bench_report_command(
 ) -> None:
     """Report benchmark results: gaps, proofs and heuristics by family.
 
-    With a second, earlier file every instance that is worse now is named: value, proof, bound or
-    failure. Exit code 7 if there is one, 5 if a bound is above a value, in one file or between
-    the two.
+    With a second, earlier file the report names every instance that is worse now: value, proof,
+    bound or failure. Exit code 7 if there is one, 5 if a bound is above a value, in one file or
+    between the two.
     """
     outputs = list(output or ())
     if as_json and as_latex:

@@ -24,7 +24,7 @@ def buckets_command(
         list[str],
         value(
             "[NAME=]X",
-            "Time that each merged collective saves, in the instance's unit: of all, or of a "
+            "Time saved per merged collective, in the instance's unit: for all, or for a "
             "group, a type or group/type; repeatable.",
         ),
     ],
@@ -38,9 +38,10 @@ def buckets_command(
 ) -> None:
     """Find which collectives of a compiled graph to merge into buckets.
 
-    Neighbours of one group and type may be merged: fixed sizes are tried, then single merges and
-    cuts. Each bucket starts when the last of its collectives may, and holds its memory until the
-    last use of any. E.g. `--latency 15`, or `--latency 15 --latency all_reduce=20 --latency tp=4`.
+    Adjacent collectives of one group and type may be merged. The search tries fixed sizes, then
+    single merges and cuts. A bucket starts when its last collective may start, and holds its memory
+    until all of them have been used. E.g. `--latency 15`, or `--latency 15 --latency all_reduce=20
+    --latency tp=4`.
     """
     check_outputs({"--output": output, "--program-out": program_out}, instance)
     program: Any = load_instance(instance)

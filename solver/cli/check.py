@@ -51,10 +51,10 @@ def check_command(
 ) -> None:
     """Check a schedule independently of the solver and list all violations.
 
-    RESULT may be a schedule file of PyTorch (.csv): then the rules of the runtime are checked, and
-    the schedule that starts each op as early as the order of the file allows. Which activations are
-    kept, and which stage has which layers, no such file says: where they were chosen, give the
-    result in the place of INSTANCE.
+    RESULT may be a schedule file of PyTorch (.csv). The command then checks the rules of the
+    runtime, and the schedule that starts each op as early as the order of the file allows. Such a
+    file does not say which activations are kept or which stage has which layers: if they were
+    chosen, give the result instead of INSTANCE.
 
     Exit codes: 0 valid, 5 at least one violation, 2 the files cannot be used.
     """
@@ -112,11 +112,11 @@ def _has_no_schedule(data: Any, source: str) -> bool:
 
 def _refuted(bound: BoundCheck) -> str:
     claim = (
-        "no schedule"
+        "that there is no schedule"
         if bound.claimed is None
-        else f"none below {figure(bound.claimed)}"
+        else f"that none is below {figure(bound.claimed)}"
     )
-    return f"{claim} is claimed, but there is one of {figure(bound.better)}"
+    return f"the file claims {claim}, but there is one of {figure(bound.better)}"
 
 
 def _print(

@@ -69,16 +69,16 @@ def convert_pipefisher_command(
     allow_pickle: Annotated[
         bool,
         flag(
-            "Read pickles, by a reader that runs nothing they name.", "--allow-pickle"
+            "Read pickles, with a reader that never runs their code.", "--allow-pickle"
         ),
     ] = False,
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert PipeFisher's timeline pickles, one per device, to a K-FAC instance.
 
-    The last profiled step counts. A folder must hold all nodes of a run. Each device is scheduled
-    alone, as PipeFisher does; in the instance, `sync_groups` names devices whose syncs meet.
-    Warnings about what is suspicious or left out go to stderr.
+    The last profiled step is used. A folder must contain all nodes of a run. Each device is
+    scheduled alone, as PipeFisher does; `sync_groups` of the instance names devices that sync
+    together. Warnings about suspicious or unused data go to stderr.
     """
     check_writable(Path(output), *files)
 
@@ -100,14 +100,14 @@ def convert_pipefisher_schedule_command(
         Path, value("FILE", "Pickle to write; - is stdout.", "--output", "-o")
     ],
     heuristic: Annotated[
-        str | None, value("NAME", "Take this heuristic's schedule instead.")
+        str | None, value("NAME", "Write this heuristic's schedule instead.")
     ] = None,
 ) -> None:
     """Write the schedule pickle that PipeFisher's runner reads.
 
-    RESULT is what `ppsolve optimize` or `simulate` writes of a K-FAC instance around a pinned
-    pipeline. The pickle is a list of labels by device and iteration, with PipeFisher's markers;
-    it holds nothing but lists and texts.
+    RESULT is the output of `ppsolve optimize` or `simulate` for a K-FAC instance around a pinned
+    pipeline. The pickle is a list of labels by device and iteration, with PipeFisher's markers; it
+    holds nothing but lists and texts.
     """
     check_writable(output, result)
 
@@ -147,7 +147,7 @@ def convert_kineto_overlap_command(
     output: opt.TextOutput = "-",
     result_out: Annotated[
         Path | None,
-        value("FILE", "Write the recorded order, as it runs without its gaps."),
+        value("FILE", "Write the recorded order, run without its gaps."),
     ] = None,
     step: Annotated[
         int | None, value("N", "Number of the ProfilerStep [one of median length].")
@@ -160,11 +160,11 @@ def convert_kineto_overlap_command(
         ),
     ] = None,
 ) -> None:
-    """Convert a step that the PyTorch profiler recorded of one rank to an overlap instance.
+    """Convert a step of one rank, recorded by the PyTorch profiler, to an overlap instance.
 
-    Kernels keep their order; NCCL kernels become collectives with type, group and bytes, waits
-    stand where synchronisation events say so. What is assumed where they say nothing goes to
-    stderr, with the time that the recorded order takes and how much of it is exposed.
+    Kernels keep their order. NCCL kernels become collectives with type, group and bytes;
+    synchronisation events become waits. Assumptions about missing events go to stderr, with the
+    time of the recorded order and the exposed part of it.
     """
     sources = files_of([Path(file) for file in files])
     check_writable(Path(output), *sources)
@@ -183,7 +183,7 @@ def convert_torch_csv_command(
         str, argument("FILE", "PyTorch's schedule file (.csv); - is stdin.")
     ],
     instance: Annotated[
-        Path, value("INSTANCE", "The pipeline that it is for, or a result of it.")
+        Path, value("INSTANCE", "The pipeline that the file is for, or its result.")
     ],
     output: opt.TextOutput = "-",
     fed: FedOrder = None,
@@ -191,10 +191,10 @@ def convert_torch_csv_command(
 ) -> None:
     """Convert PyTorch's schedule file, of either format, to a schedule of a pipeline.
 
-    What is written is like a heuristic's entry: the schedule that starts each op as early as the
-    order of the file allows, checked. How far it is from a bound on the optimum goes to stderr. A
-    file that breaks a rule of the runtime is refused with the rule. Where modes or layers are
-    chosen, --instance takes the result that chose them.
+    Writes, like a heuristic's entry, the checked schedule that starts each op as early as the order
+    of the file allows. Its distance from a bound on the optimum goes to stderr. A file that breaks
+    a rule of the runtime is refused with the rule. If modes or layers were chosen, --instance takes
+    the result that chose them.
     """
     check_writable(Path(output), file, instance)
 
@@ -220,7 +220,7 @@ def convert_sapp_command(
     chunks: Annotated[int, value("V", "Stages of a device, interleaved.", min=1)] = 1,
     less_memory: Annotated[
         bool,
-        flag("The answer's order is the one with less memory.", "--less-memory"),
+        flag("The answer uses the order with less memory.", "--less-memory"),
     ] = False,
     answer: Annotated[
         Path | None, value("FILE", "SAPP's offsets and recomputation (YAML or JSON).")
@@ -232,8 +232,9 @@ def convert_sapp_command(
 ) -> None:
     """Convert the layers of SAPP, MindFormers' pipeline balancer, to an instance.
 
-    How many layers each stage gets, and how each is recomputed, is open in the instance. With
-    --answer SAPP's own split becomes a schedule of it, so that `ppsolve show` draws both.
+    The instance leaves open how many layers each stage gets and how each layer is recomputed. With
+    --answer, SAPP's own split becomes a schedule of the instance, so that `ppsolve show` draws
+    both.
     """
     check_writable(Path(output), layers)
     instance, warnings = convert_sapp(layers, stages, microbatches, memory, chunks)
@@ -250,13 +251,13 @@ def convert_sapp_command(
 @group.command("mindspeed", short_help="MindSpeed's policy file to a schedule.")
 def convert_mindspeed_command(
     policy: Annotated[str, argument("POLICY", "Policy file (JSON); - is stdin.")],
-    instance: Annotated[Path, value("INSTANCE", "The pipeline that it is for.")],
+    instance: Annotated[Path, value("INSTANCE", "The pipeline that the file is for.")],
     output: opt.TextOutput = "-",
 ) -> None:
     """Convert the answer of MindSpeed's pipeline planner to a schedule of a pipeline.
 
-    What is written is like a heuristic's entry: the schedule that starts each op as early as the
-    order of the file allows, checked.
+    Writes, like a heuristic's entry, the checked schedule that starts each op as early as the order
+    of the file allows.
     """
     check_writable(Path(output), policy, instance)
     pipeline, _ = load_pipeline(instance, policy)
@@ -277,10 +278,10 @@ def convert_layout_command(
     ],
     ranks: Annotated[int, value("P", "Pipeline ranks (pipeline size).", min=1)],
     layers: Annotated[
-        int | None, value("N", "Decoder layers that there must be.")
+        int | None, value("N", "Number of decoder layers to expect.")
     ] = None,
     mtp_layers: Annotated[
-        int | None, value("N", "Layers m that there must be.")
+        int | None, value("N", "Number of layers m to expect.")
     ] = None,
     times: Annotated[
         Path | None, value("FILE", "Times of layers (JSON): write an instance.")
@@ -289,11 +290,11 @@ def convert_layout_command(
 ) -> None:
     """Convert a layout of Megatron-LM to its split, or with times to an instance.
 
-    Lists are those of configurations, [["embedding", "decoder"], ["decoder", "loss"]], as JSON.
+    A list has the form of configurations, [["embedding", "decoder"], ["decoder", "loss"]], as JSON.
     The split (JSON) lists the stages and the decoder layers of each, by stage and by rank and
-    chunk. --times names a file {"num_microbatches", "decoder": {"forward", "backward"}, ...}, with
-    "embedding", "mtp", "loss", "time_unit" and "p2p" where they count; "decoder" may be a list with
-    the times of each layer, and "backward" be split as in an instance.
+    chunk. --times names a file {"num_microbatches", "decoder": {"forward", "backward"}, ...}, which
+    may also have "embedding", "mtp", "loss", "time_unit" and "p2p". "decoder" may be a list with
+    the times of each layer, and "backward" may be split as in an instance.
     """
     text, source = _text(layout)
     check_writable(

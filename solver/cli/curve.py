@@ -61,8 +61,8 @@ def curve_command(
 ) -> None:
     """Find the best makespan and a bound at many capacities or numbers of micro-batches.
 
-    A schedule for less memory holds for more, a bound for more memory holds for less: each point
-    helps the others. With -o the curve is written after each search.
+    A schedule for less memory is valid with more, and a bound for more memory holds with less, so
+    points share results. With -o the curve is written after each search.
     """
     check_writable(output, file)
     if chart is not None:
@@ -159,7 +159,7 @@ class ChangeOptions:
     slow: Annotated[str | None, value("DxF", "A slow device: 2x1.5 for device 2.")] = (
         None
     )
-    fillers: Annotated[str | None, value("xF", "Times of fillers: x0 without, x2.")] = (
+    fillers: Annotated[str | None, value("xF", "Times of fillers: x0 (none), x2.")] = (
         None
     )
 
@@ -183,8 +183,8 @@ def what_if_command(
 ) -> None:
     """Find what changes of a pipeline gain, one at a time and all together.
 
-    The first row is the pipeline as it is; each row has an equal share of the time. With several
-    values of an option every combination has a row.
+    The first row is the pipeline as it is; each row has an equal share of the time. If an option
+    has several values, every combination has a row.
 
     Exit codes: 0 a schedule found, 2 wrong input, 3 all rows proven infeasible, 4 no schedule
     found, 130 interrupted.

@@ -35,13 +35,14 @@ class RuntimeOptions:
         str | None, value("NAME", "torch: compute_only or compute_comms.")
     ] = None
     replica: Annotated[
-        int | None, value("R", "Take this replica of several, from 0.", min=0)
+        int | None, value("R", "Export this replica, counted from 0.", min=0)
     ] = None
     data_order: Annotated[
         Path | None,
         value(
             "FILE",
-            "Renumber micro-batches where needed; write which one stands at each index (JSON).",
+            "Renumber micro-batches if needed, and write the micro-batch at each "
+            "index here (JSON).",
         ),
     ] = None
     layers: Annotated[
@@ -71,7 +72,8 @@ class RuntimeOptions:
     fsdp: Annotated[
         bool,
         flag(
-            "torch, compute_comms: gather and drop parameters of each stage.", "--fsdp"
+            "torch, compute_comms: gather and free the parameters of each stage.",
+            "--fsdp",
         ),
     ] = False
 
@@ -116,10 +118,10 @@ def export_command(
     output: opt.TextOutput = "-",
     instance: Annotated[
         Path | None,
-        value("FILE", "Instance of what carries none: a schedule is checked."),
+        value("FILE", "Instance, if the file contains none; a schedule is checked."),
     ] = None,
     heuristic: Annotated[
-        str | None, value("NAME", "Take this heuristic's order instead.")
+        str | None, value("NAME", "Export this heuristic's order instead.")
     ] = None,
     beside: Annotated[
         list[str] | None,
@@ -128,8 +130,8 @@ def export_command(
 ) -> None:
     """Write the schedule of a result, or a plan, as the file that a training runtime reads.
 
-    What the runtime cannot say is refused with the rule and the first op that breaks it (exit code
-    2). docs/runtimes.md lists what each runtime can say.
+    The command refuses what the runtime cannot run, and names the rule and the first op that breaks
+    it (exit code 2). docs/runtimes.md lists what each runtime can run.
 
     `--to perfetto` writes a trace for ui.perfetto.dev and chrome://tracing instead.
     """

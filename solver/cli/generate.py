@@ -30,7 +30,9 @@ _text = partial(value, "TEXT")
 def generate_command(
     output: opt.TextOutput = "-",
     seed: Annotated[int | None, Option(help="Draw from this seed.", min=0)] = None,
-    random: Annotated[bool, flag("Draw times; seed 0 if none.", "--random")] = False,
+    random: Annotated[
+        bool, flag("Draw times; the seed is 0 by default.", "--random")
+    ] = False,
     profile: Annotated[
         Text, _text("Published times: 1.5b, 6.2b, zb-16x48-a ...")
     ] = None,
@@ -70,12 +72,16 @@ def generate_command(
     capacity: Annotated[
         Text, _text("Amount, list, 1.5p (activations), or none.")
     ] = None,
-    activation: Annotated[Text, _text("Of one micro-batch.")] = None,
+    activation: Annotated[Text, _text("Amount that one micro-batch holds.")] = None,
     share: Annotated[
         Text,
-        _text("Share held until W ends.", "--share", "--released-by-backward-weight"),
+        _text(
+            "Share of the activation held until W ends.",
+            "--share",
+            "--released-by-backward-weight",
+        ),
     ] = None,
-    static: Annotated[Text, _text("Always in use, per stage.")] = None,
+    static: Annotated[Text, _text("Amount always in use, per stage.")] = None,
 ) -> None:
     """Write a pipeline instance: by options, a profile, or at random.
 
@@ -123,9 +129,7 @@ def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instan
         seed, profile = params.pop("seed"), params.pop("profile")
         options = read_options(params)
         if profile is not None and count > 1:
-            raise InputError(
-                "expected one instance of a profile: nothing of it is drawn"
-            )
+            raise InputError("expected one instance, as a profile has no random draws")
         if profile is not None:
             yield name, generate(profile=profile, **options)
             return

@@ -47,7 +47,7 @@ GradSqr = Annotated[
 GradVar = Annotated[float | None, value("Y", "Variance of the gradient.", min=0)]
 Nodes = Annotated[str, value("LIST", "Nodes: 1,2,4 or 1-8.")]
 Replicas = Annotated[
-    str, value("LIST", "Replicas over all nodes, one for each of the nodes given.")
+    str, value("LIST", "Replicas over all nodes, one number per entry of --nodes.")
 ]
 
 OPTION_OF = {
@@ -85,9 +85,8 @@ def goodput_fit_command(
     """Fit the seven parameters of the step time to measured steps.
 
     Columns: num_nodes, num_replicas, atomic_bsz (micro-batch of a replica), accum_step_time and
-    optim_step_time (a step without and with gradient exchange, seconds). The parameters written
-    by -o are what `optimize` reads; initial batch size and gradient statistics are
-    stored along.
+    optim_step_time (a step without and with gradient exchange, seconds). `optimize` reads the
+    parameters that -o writes, with the initial batch size and the gradient statistics.
     """
     check_outputs({"--output": output}, observations)
     observed = load_observations(observations)
@@ -102,7 +101,7 @@ def goodput_fit_command(
     say(*(f"warning: {warning}" for warning in fitted.warnings))
 
 
-@group.command("optimize", short_help="Choose batch sizes of given allocations.")
+@group.command("optimize", short_help="Choose batch sizes for given allocations.")
 def goodput_optimize_command(
     params: ParamsFile,
     replicas: Replicas,
@@ -111,7 +110,7 @@ def goodput_optimize_command(
     ],
     nodes: Nodes = "1",
     min_per_replica: Annotated[
-        int | None, value("N", "Least micro-batch of a replica [1].", min=1)
+        int | None, value("N", "Smallest micro-batch of a replica [1].", min=1)
     ] = None,
     max_per_replica: Annotated[
         int | None, value("N", "Largest micro-batch of a replica [none].", min=1)

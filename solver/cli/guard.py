@@ -166,7 +166,7 @@ def about_options(options: Mapping[str, str]) -> Iterator[None]:
 
 
 OUT_OF_MEMORY = (
-    "out of memory: allow more of it, or give fewer --workers or a smaller instance"
+    "out of memory: allow more, or use fewer --workers or a smaller instance"
 )
 
 _STARVED = re.compile(

@@ -29,15 +29,15 @@ def heuristics_command(
         Path | None,
         argument(
             "[INSTANCE]",
-            "Say which apply to this instance, and why others do not; - is stdin.",
+            "Instance: list which heuristics apply, and why others do not; - is stdin.",
             show_default=False,
         ),
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List heuristics: what each does, needs, and is from.
+    """List heuristics: what each does, what it needs, and its source.
 
-    One that applies may still refuse or fail when it is run, which `ppsolve simulate` shows.
+    A heuristic that applies may still refuse or fail when it runs; `ppsolve simulate` shows that.
     """
     heuristics = list(all_heuristics().values())
     instance = None if file is None else load_instance(file)
@@ -77,10 +77,10 @@ def simulate_command(
     group_size: opt.GroupSize = None,
     exact: opt.Exact = False,
 ) -> None:
-    """Run one heuristic and report what it reaches.
+    """Run one heuristic and report its schedule.
 
-    Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 where the heuristic is
-    not applicable or its name unknown.
+    Exit codes: 0 for feasible, infeasible (with the reason) and failed; 2 if the heuristic does not
+    apply or its name is unknown.
     """
     check_writable(reporting.output, file)
     instance = load_instance(file)

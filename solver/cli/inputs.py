@@ -32,7 +32,7 @@ FedOrder = Annotated[
     Path | None,
     value(
         "FILE",
-        "Which micro-batch stands at each index of a .csv, as export wrote it (JSON).",
+        "Micro-batch at each index of a .csv, as written by export (JSON).",
         DATA_ORDER,
     ),
 ]

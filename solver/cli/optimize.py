@@ -79,7 +79,7 @@ def optimize_command(
     instance = load_instance(file)
     warn_of_units(instance, source_name(file))
     if placements is not None:
-        refuse_given({"--start": start}, "expected no --placements with it")
+        refuse_given({"--start": start}, "this option cannot be used with --placements")
         cases, shared = _on_placements(file, instance, placements, options)
         raise typer.Exit(
             _finish(cases, shared, fail_on_gap, reporting, is_ranking=True)

@@ -44,16 +44,19 @@ def time_limit(text: str, minimum: float = 0) -> Any:
 InstanceFile = Annotated[Path, argument("FILE", "Instance (JSON); - is stdin.")]
 FailOnGap = Annotated[
     float | None,
-    value("G", "Exit with 6 if the gap that remains exceeds G.", min=0, max=1),
+    value("G", "Exit with code 6 if the remaining gap exceeds G.", min=0, max=1),
 ]
 Deterministic = Annotated[
-    bool, flag("Same input, same result: one worker.", "--deterministic")
+    bool,
+    flag(
+        "Give the same result for the same input, with one worker.", "--deterministic"
+    ),
 ]
 Workers = Annotated[int | None, value("N", "Threads [all cores].", min=1)]
 Seed = Annotated[int, value("N", "Seed.", min=0, max=2**31 - 1)]
 Exact = Annotated[
     bool,
-    flag("Refuse times without a common tick; else they are rounded up.", "--exact"),
+    flag("Refuse times without a common tick instead of rounding them up.", "--exact"),
 ]
 HeuristicName = Annotated[
     str,
@@ -71,7 +74,8 @@ Runtime = Annotated[
     str | None,
     value(
         "NAME",
-        "Only what this runtime runs: torch, torchtitan, megatron, colossalai, primus, deepspeed.",
+        "Allow only what this runtime runs: torch, torchtitan, megatron, colossalai, primus, "
+        "deepspeed.",
         "--for",
     ),
 ]
@@ -83,11 +87,11 @@ Output = Annotated[
 TextOutput = Annotated[
     str, value("FILE", "File to write; - is stdout.", "--output", "-o")
 ]
-Quiet = Annotated[bool, flag("No progress, one line.", "--quiet", "-q")]
+Quiet = Annotated[bool, flag("Print one line and no progress.", "--quiet", "-q")]
 Verbose = Annotated[
     bool,
     flag(
-        "Every event, bound and reason; tracebacks.",
+        "Print every event, bound and reason, and tracebacks.",
         "--verbose",
         "-v",
         callback=_remember_verbose,
@@ -114,7 +118,7 @@ class SolveOptions:
     """
 
     time_limit: Annotated[
-        float, time_limit("Wall seconds in all. 0: bounds and heuristics only.")
+        float, time_limit("Wall time in seconds; 0 runs bounds and heuristics only.")
     ] = 60.0
     gap: Annotated[
         float, value("G", "Stop once (value - bound) / value <= G.", min=0, max=1)
@@ -133,7 +137,7 @@ class SolveOptions:
         list[str] | None,
         value(
             "SPEC",
-            "Run your own too: module:function or file.py:function.",
+            "Also run your own: module:function or file.py:function.",
             "--heuristic",
         ),
     ] = None
@@ -150,8 +154,8 @@ class SolveOptions:
         bool | None,
         Option(
             "--verify/--no-verify",
-            help="Prove again what only CP-SAT has proved [small instances, for a tenth of the "
-            "time].",
+            help="Repeat proofs that only CP-SAT has found [for small instances, in a tenth of "
+            "the time].",
             show_default=False,
         ),
     ] = None

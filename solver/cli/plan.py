@@ -52,18 +52,18 @@ class PlanOptions:
     time_limit: Annotated[
         float,
         opt.time_limit(
-            "Wall seconds, from the first winner on; with --deterministic or --exhaustive those "
-            "of each exact search."
+            "Wall seconds after the first winner; with --deterministic or --exhaustive, per exact "
+            "search."
         ),
     ] = 45.0
     finalists: Annotated[
-        int, value("N", "Configurations given to the exact solver at most.", min=0)
+        int, value("N", "Maximum number of configurations for the exact solver.", min=0)
     ] = 12
     gap: Annotated[
         float,
         value(
             "G",
-            "Leave configurations that may be better by at most this share.",
+            "Ignore configurations that can be better by at most this share.",
             min=0,
             max=1,
         ),
@@ -71,7 +71,10 @@ class PlanOptions:
     runtime: opt.Runtime = None
     exhaustive: Annotated[
         bool,
-        flag("Prune nothing by bounds: all go to the exact solver.", "--exhaustive"),
+        flag(
+            "Give all configurations to the exact solver, pruning none by bounds.",
+            "--exhaustive",
+        ),
     ] = False
     deterministic: opt.Deterministic = False
     workers: opt.Workers = None
@@ -96,10 +99,9 @@ def plan_command(
 ) -> None:
     """Choose how to train: pipeline depth, replicas, placement, micro-batches, schedule.
 
-    Of all configurations of the request the one with the highest goodput is found, by bounds,
-    heuristics and the exact solver, and why every other one lost. Exit codes: 0 found, 2 wrong
-    input, 3 proved that none fits the memory, 4 no schedule found, 130 interrupted (best so far
-    printed and saved).
+    Finds the configuration with the highest goodput by bounds, heuristics and the exact solver, and
+    says why every other one lost. Exit codes: 0 found, 2 wrong input, 3 proved that none fits the
+    memory, 4 no schedule found, 130 interrupted (best so far printed and saved).
     """
     winner = {"--instance-out": instance_out, "--result-out": result_out}
     check_outputs({"--output": reporting.output, **winner, "--chart": chart}, request)
@@ -172,7 +174,7 @@ def plan_init_command(
         str | None, value("X", "Bytes/s of a device between nodes, 25GB/s.")
     ] = None,
     devices_per_node: Annotated[
-        int | None, value("X", "Of them in a node [all].")
+        int | None, value("X", "Devices in a node [all].")
     ] = None,
     latency: Annotated[
         float, value("X", "Microseconds of a transfer [0].", show_default=False)
@@ -187,16 +189,17 @@ def plan_init_command(
         int | None, value("N", "Width of the feed-forward layer [4 x hidden].")
     ] = None,
     gated: Annotated[
-        bool, flag("As Llama: gated layers, no biases, no dropout.", "--gated")
+        bool, flag("Like Llama: gated layers, no biases, no dropout.", "--gated")
     ] = False,
     experts: Annotated[
         int, value("N", "Experts of a block [0].", show_default=False)
     ] = 0,
     experts_per_token: Annotated[
-        int, value("N", "Of them those of a token [1].", show_default=False)
+        int, value("N", "Experts that each token uses [1].", show_default=False)
     ] = 1,
     shared_experts: Annotated[
-        int, value("N", "Experts of every token beside them [0].", show_default=False)
+        int,
+        value("N", "Further experts that every token uses [0].", show_default=False),
     ] = 0,
     expert_ffn: Annotated[
         int | None, value("N", "Width of an expert [that of --ffn].")
@@ -223,7 +226,7 @@ def plan_init_command(
         str, value("A,B", "Devices that share each layer [1].", show_default=False)
     ] = "1",
     sequence_parallel: Annotated[
-        bool, flag("They share sequences too.", "--sequence-parallel")
+        bool, flag("These devices share sequences too.", "--sequence-parallel")
     ] = False,
     context_parallel: Annotated[
         int, value("N", "Devices that share each sequence [1].", show_default=False)
@@ -243,15 +246,15 @@ def plan_init_command(
         str, value("A,B", "none, selective or full [none].", show_default=False)
     ] = "none",
     explain: Annotated[
-        bool, flag("Say every estimate with its formula on stderr.", "--explain")
+        bool, flag("Print every estimate with its formula on stderr.", "--explain")
     ] = False,
     name: Annotated[str, value("TEXT", "Name of the request.")] = "plan",
     output: Annotated[str, value("FILE", "- is stdout.", "--output", "-o")] = "-",
 ) -> None:
     """Write a plan request from the sizes of a decoder and a cluster.
 
-    Times are operations over the rate that a device achieves, memory is counted by formula: replace
-    what you have measured, then give the file to `ppsolve plan`.
+    Times are operations divided by the rate that a device achieves, memory comes from formulas.
+    Replace both by what you measure, then give the file to `ppsolve plan`.
     """
     settings = {key: value for key, value in locals().items() if value is not None}
     del settings["explain"]

@@ -96,7 +96,7 @@ def read_inputs(files: list[Path]) -> Inputs:
         study = _whole(data, source)
         if study is not None and len(files) > 1:
             raise InputError(
-                "expected this file alone, it needs no other", source=source
+                "expected this file alone; it needs no instance", source=source
             )
         inputs = study or _with(inputs, data, source)
     return inputs
@@ -175,7 +175,7 @@ class WantedPictures:
                 "--title": self.title,
                 "--inches": self.inches,
             }
-            refuse_given(refused, "expected --png, --svg or --pdf FILE beside it")
+            refuse_given(refused, "this option needs --png, --svg or --pdf FILE")
             return
         if self.inches is not None and not 2 <= self.inches <= 40:
             raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
@@ -203,7 +203,7 @@ def show_command(
         ),
     ],
     heuristic: Annotated[
-        str | None, value("NAME", "Draw what this heuristic does.")
+        str | None, value("NAME", "Draw the schedule of this heuristic.")
     ] = None,
     group_size: opt.GroupSize = None,
     links: Annotated[
@@ -245,10 +245,10 @@ def show_command(
 ) -> None:
     """Draw a schedule in the terminal, or as a picture for a paper.
 
-    `show RESULT` takes the instance that the result carries; `show INSTANCE RESULT` is for
-    schedules without one; a broken rule is a warning. `show INSTANCE --heuristic NAME` draws a
-    heuristic; `show INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve,
-    `show WHAT-IF` the table.
+    `show RESULT` uses the instance in the result; `show INSTANCE RESULT` is for results without
+    one. A broken rule is a warning. `show INSTANCE --heuristic NAME` draws a heuristic; `show
+    INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve, `show WHAT-IF` the
+    table.
     """
     pictures = WantedPictures(
         {"png": png, "svg": svg, "pdf": pdf}, picture, title, inches
@@ -312,7 +312,7 @@ def _figure(
     """Return the function that draws the wanted picture."""
     if inputs.what_if is not None:
         raise InputError(
-            "expected a result or a curve, a what-if is a table; try ppsolve report"
+            "expected a result or a curve; for a what-if, use ppsolve report"
         )
     from ppsolve.solver.views.plot import pictures as plot
     from ppsolve.solver.views.plot.schedule import schedule_figure
@@ -338,7 +338,7 @@ def _figure(
     drawn = _drawn(inputs, frame, exact=exact)
     if drawn is None:
         raise InputError(
-            "expected a RESULT or --heuristic NAME beside it to draw a schedule"
+            "expected also a RESULT or --heuristic NAME, to draw a schedule"
         )
     has_rows, inches = picture is FigureKind.GANTT, pictures.inches or SHEET.page_inches
     return partial(schedule_figure, drawn, pictures.title, inches, has_rows=has_rows)
@@ -410,9 +410,7 @@ def _print_order(inputs: Inputs) -> None:
         message = f"expected an overlap or pipeline instance, this is of kind {kind}"
         raise InputError(message, source=inputs.instance_source, field="--order")
     if inputs.data is None:
-        raise InputError(
-            "expected a RESULT or --heuristic NAME beside it", field="--order"
-        )
+        raise InputError("expected also a RESULT or --heuristic NAME", field="--order")
     print_order(inputs.owner, inputs.source)
     _warn_of_reason(inputs.entry)
 

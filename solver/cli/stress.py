@@ -30,17 +30,17 @@ def stress_command(
         list[str] | None,
         value(
             "FILE",
-            "A recorded run that tells the jitter of each kind of op; repeatable.",
+            "Take the jitter of each kind of op from this recorded run; repeatable.",
         ),
     ] = None,
     slow: Annotated[
         list[str] | None,
         value(
-            "DEVICE=FACTOR", "A device whose ops take FACTOR times longer; repeatable."
+            "DEVICE=FACTOR", "A device whose ops take FACTOR times as long; repeatable."
         ),
     ] = None,
     instance: Annotated[
-        Path | None, value("FILE", "Instance of a result that carries none.")
+        Path | None, value("FILE", "Instance, if the result contains none.")
     ] = None,
     runs: Annotated[int, value("N", "Runs.", min=1)] = RUNS,
     seed: opt.Seed = 0,
@@ -49,8 +49,8 @@ def stress_command(
 ) -> None:
     """Replay a result's schedules with random durations, to see if the best one stays ahead.
 
-    Orders stay as they are and every op starts as early as they allow. The best schedule and every
-    feasible heuristic of the result get the same durations, e.g. `--jitter 0.014` or
+    Orders stay the same, and every op starts as early as its order allows. The best schedule and
+    every feasible heuristic of the result get the same durations, e.g. `--jitter 0.014` or
     `--jitter F=0.01 --jitter W=0.03 --slow 2=1.1`.
     """
     check_writable(output, file, *([instance] if instance else []))

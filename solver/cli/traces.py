@@ -55,8 +55,7 @@ Tolerance = Annotated[
     float | None,
     value(
         "SECONDS",
-        "Most by which times may be off; by default 0.0001, less for short ops, and what the "
-        "numbers cannot tell apart.",
+        "Largest error of the times [0.0001, less for short ops, at least their resolution].",
     ),
 ]
 
@@ -64,8 +63,8 @@ Capacity = Annotated[
     str | None,
     value(
         "N[,N...]",
-        "Activations that devices have room for, one number for all or one for each; "
-        "what the run held by default.",
+        "Activations that fit on each device: one number for all, or one per device [what the "
+        "run held].",
     ),
 ]
 
@@ -110,7 +109,7 @@ def convert_trace_command(
             "expected either --median or --table or --change", field="--table"
         )
     if capacity is not None and change is None:
-        raise InputError("expected --change beside it", field="--capacity")
+        raise InputError("this option needs --change", field="--capacity")
     room = _capacities(capacity)
     allowed = _nanoseconds(tolerance)
     is_file = median or table or change is not None
@@ -212,11 +211,11 @@ def diagnose_command(
         Path | None, value("FILE", "Write the verdict as a page here.")
     ] = None,
 ) -> None:
-    """Say how far from optimal a recorded run was, and what would help.
+    """Compute how far from optimal a recorded run was, and what would help.
 
-    For every step: as recorded, the recorded order replayed, the best order inside each replica
-    and with micro-batches exchanged, both with a proved bound. Then where devices wait, what
-    changes would save, each computed, and the commands that do what saves most.
+    Prints for every step the recorded time, the time of a replay, and the best orders with a proved
+    bound: within each replica, and with micro-batches exchanged. Then it prints where devices wait,
+    what possible changes would save, and the commands that make the best change.
     """
     began = time.monotonic()
     paths = [Path(file) for file in files]

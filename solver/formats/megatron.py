@@ -355,7 +355,9 @@ def _sorted_files(paths: list[Path]) -> tuple[dict[int, Path], Path]:
             )
         rank = int(match[1])
         if rank in files:
-            text = f"rank {rank} is there twice, also as {files[rank]}; are two runs mixed?"
+            text = (
+                f"rank {rank} appears twice, also as {files[rank]}; are two runs mixed?"
+            )
             raise InputError(text, source=str(path))
         files[rank] = path
     if not files:

@@ -31,7 +31,7 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return the timeline files of files and folders in human order of names, and warnings.
 
     A folder stands for its ``*.pickle`` files but hidden ones and schedules. Raises `InputError`
-    for no path, a folder without timelines, standard input, or a file or node that is there twice.
+    for no path, a folder without timelines, standard input, or a file or node that appears twice.
     """
     files: list[Path] = []
     warnings: list[str] = []
@@ -90,7 +90,7 @@ def _refuse_twice(files: list[Path]) -> None:
         real = os.path.realpath(file)
         if real in seen:
             same = "" if str(seen[real]) == str(file) else f", also as {seen[real]}"
-            raise InputError(f"this file is there twice{same}", source=str(file))
+            raise InputError(f"this file appears twice{same}", source=str(file))
         seen[real] = file
     first: dict[int, Path] = {}
     for number, file in zip(node_numbers(files) or (), files, strict=False):

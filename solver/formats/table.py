@@ -120,7 +120,7 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
                 twice = next((name for name in names if names.count(name) > 1), None)
                 if twice is not None:
                     raise InputError(
-                        f'the column "{twice}" is there twice', field="line 1"
+                        f'the column "{twice}" appears twice', field="line 1"
                     )
                 continue
             if len(cells) != len(names):

@@ -144,7 +144,7 @@ def _loader(safe_loader: Any) -> Any:
             names = [key.value for key, _ in node.value if isinstance(key.value, str)]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise InputError(f'the field "{twice}" is there twice in one object')
+                raise InputError(f'the field "{twice}" appears twice in one object')
             return super().construct_mapping(node, deep)
 
     # YAML 1.1 takes 1e3 for text, everybody else for a number.

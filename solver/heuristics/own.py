@@ -237,7 +237,7 @@ def _view(value: Any) -> Any:
 def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArray]:
     """Return orders of ops, by number or by name, as numbers.
 
-    An `InputError` names an op that the problem does not have, or one that is there twice.
+    An `InputError` names an op that the problem does not have, or one that appears twice.
     """
     every = range(problem.num_ops)
     numbers = dict(zip(problem.op_names(every), every, strict=True))
@@ -248,7 +248,7 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     seen: set[int] = set()
     for op in (op for row in rows for op in row):
         if op in seen:
-            raise InputError(f'the op "{problem.op_name(op)}" is there twice')
+            raise InputError(f'the op "{problem.op_name(op)}" appears twice')
         seen.add(op)
     return [np.array(row, dtype=np.int64) for row in rows]
 

@@ -173,7 +173,7 @@ class Kind(Generic[AnyInstance]):
 
         Orders are numbers or names of ops that run one after the other. Each op starts as early as
         they allow, those of one resource first come, first served. Raises `InputError` for an
-        unknown op, or one that is there twice, and `DeadlockError` where the orders wait for each
+        unknown op, or one that appears twice, and `DeadlockError` where the orders wait for each
         other.
         """
         return Proposal(time_orders(problem, op_numbers(problem, orders)))

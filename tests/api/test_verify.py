@@ -199,7 +199,9 @@ def test_a_bound_above_the_optimum_is_refuted_by_a_schedule(result: Path) -> Non
     assert check_bound(shop(), data) == BoundCheck(12, None, 11)
     code, said = check("--bound", str(changed(result, bound=12, value=12)))
     assert code == 5
-    assert "bound: none below 12 is claimed, but there is one of 11" in said
+    assert (
+        "bound: the file claims that none is below 12, but there is one of 11" in said
+    )
 
 
 def test_that_there_is_no_schedule_is_refuted_by_one(result: Path) -> None:
@@ -227,7 +229,9 @@ def test_a_result_without_a_schedule_is_held_to_its_bound(
         "--bound", str(changed(result, status="UNKNOWN", schedule=None, bound=12))
     )
     assert code == 5
-    assert "bound: none below 12 is claimed, but there is one of 11" in said
+    assert (
+        "bound: the file claims that none is below 12, but there is one of 11" in said
+    )
 
 
 def test_bounds_between_ticks_count_as_the_next_tick(result: Path) -> None:

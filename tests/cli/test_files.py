@@ -295,7 +295,7 @@ class TestHelp:
             "Heuristic to run, e.g. gpipe" in run("simulate", "--help", env=wide).stdout
         )
         told = " ".join(run("optimize", "--help", env=wide).stdout.split())
-        assert "0: bounds and heuristics only." in told
+        assert "0 runs bounds and heuristics only." in told
 
     def test_generate_says_what_it_wrote(self, run):
         done = run("generate", "--seed", "7", "-o", "made.json")

@@ -85,7 +85,7 @@ def test_an_order_that_breaks_the_memory_limit_says_so(run, tmp_path):
         ),
         (
             ["show", "tiny.json", "--order"],
-            "--order: expected a RESULT or --heuristic NAME",
+            "--order: expected also a RESULT or --heuristic NAME",
         ),
         (
             ["show", "none.json", "--order"],

@@ -155,7 +155,7 @@ def test_the_printed_order_is_a_program_that_takes_the_claimed_time(
     [
         (
             ["show", "layers.json", "--order"],
-            "--order: expected a RESULT or --heuristic NAME",
+            "--order: expected also a RESULT or --heuristic NAME",
         ),
         (
             ["show", "layers.json", "--order", "--heuristic", "raise-comms"],
@@ -341,7 +341,7 @@ def test_schemas(run, kind):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"nodes": [*NODES, NODES[0]]}, 'nodes[7].name: the name "embed" is there twice'),
+        ({"nodes": [*NODES, NODES[0]]}, 'nodes[7].name: the name "embed" appears twice'),
         ({"nodes": NODES[:5]}, 'expected one wait for the collective "gather1", got 0'),
         ({"nodes": [NODES[1], {"name": "w", "kind": "wait"}]}, "expected exactly one collective"),
         (

@@ -62,7 +62,7 @@ def test_a_table_has_a_row_for_each(run):
         ),
         (
             ("--placements", "linear", "--start", "x.json"),
-            "--start: expected no --placements",
+            "--start: this option cannot be used with",
         ),
     ],
 )

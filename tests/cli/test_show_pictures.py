@@ -130,8 +130,8 @@ def test_a_curve_on_the_terminal(show):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["result.json", "--picture", "gaps"], "--picture: expected --png, --svg or --pdf FILE"),
-        (["result.json", "--title", "x"], "--title: expected --png, --svg or --pdf FILE"),
+        (["result.json", "--picture", "gaps"], "--picture: this option needs --png, --svg or"),
+        (["result.json", "--title", "x"], "--title: this option needs --png, --svg or --pdf FILE"),
         (["result.json", "--png", "-"], "--png: expected a file, got -"),
         (["result.json", "--png", "no/a.png"], "no/a.png: --png: the directory no does not exist"),
         (["result.json", "--png", "a", "--svg", "a"], "a: --svg: --png writes there too"),
@@ -139,9 +139,9 @@ def test_a_curve_on_the_terminal(show):
         (["result.json", "--png", "a", "--inches", "1"], "--inches: expected 2 to 40, got 1"),
         (["result.json", "--png", "a", "--picture", "curve"], "result.json: --picture curve: this"),
         (["curve.json", "--png", "a", "--picture", "gantt"], "curve.json: --picture gantt: this"),
-        (["tiny.json", "--png", "a"], "tiny.json: expected a RESULT or --heuristic NAME beside"),
+        (["tiny.json", "--png", "a"], "tiny.json: expected also a RESULT or --heuristic NAME"),
         (["result.json", "--png", "a", "--order"], "--order: expected either an order or a pict"),
-        (["curve.json", "tiny.json"], "curve.json: expected this file alone, it needs no other"),
+        (["curve.json", "tiny.json"], "curve.json: expected this file alone; it needs no instance"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused(show, here, args, message):

@@ -99,7 +99,7 @@ def test_moves_are_told_and_allowed_by_tolerance(run, tmp_path):
         (["--median", "--table", "-o", "x"], "either --median or --table"),
         (["--median", "--change", "reorder", "-o", "x"], "or --change"),
         (["--change", "rearrange", "-o", "x"], 'unknown change "rearrange"'),
-        (["--capacity", "2", "-o", "x"], "--capacity: expected --change beside it"),
+        (["--capacity", "2", "-o", "x"], "--capacity: this option needs --change"),
         (["-o", "-"], "expected a folder"),
         (["-o", "t.jsonl"], "this is a file"),
         (["--median", "-o", "t.jsonl"], "this is the input"),

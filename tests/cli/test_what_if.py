@@ -162,7 +162,7 @@ def test_without_a_schedule(run, monkeypatch, statuses, interrupted, code):
         (("show", "w.json", "two.json"), "w.json: expected this file alone"),
         (
             ("show", "w.json", "--svg", "a.svg"),
-            "w.json: expected a result or a curve, a what-if",
+            "w.json: expected a result or a curve; for a what-if",
         ),
         (("show", "broken.json"), "broken.json: rows: "),
         (("report", "broken.json", "-o", "a.html"), "broken.json: rows: "),

@@ -254,7 +254,7 @@ def refused(data: Any, problem: Problem) -> tuple[str | None, str]:
         (
             {"schedule": {"ops": [*bare(0, 2)["ops"], {"id": "a", "start": 1}]}},
             "schedule.ops[2].id",
-            'the op "a" is there twice',
+            'the op "a" appears twice',
         ),
         (
             {"time_unit": "us", "ops": []},
@@ -345,7 +345,7 @@ def test_load_schedule_of_a_missing_file(tmp_path: Path, problem: Problem) -> No
 def test_duplicate_key_in_a_schedule_file(tmp_path: Path, problem: Problem) -> None:
     path = tmp_path / "s.json"
     path.write_text('{"ops": [{"id": "a", "start": 0, "start": 1}]}', encoding="utf-8")
-    with pytest.raises(InputError, match='"start" is there twice'):
+    with pytest.raises(InputError, match='"start" appears twice'):
         load_schedule(path, problem)
 
 

@@ -86,10 +86,10 @@ def test_not_utf8(tmp_path: Path) -> None:
             "not valid JSON: line 2, column 2: Expecting",
         ),
         ("{'kind': 1}", "not valid JSON: line 1, column 2"),
-        ('{"kind": 1, "kind": 2}', 'the field "kind" is there twice in one object'),
+        ('{"kind": 1, "kind": 2}', 'the field "kind" appears twice in one object'),
         (
             '{"times": {"forward": 1, "forward": 2}}',
-            'the field "forward" is there twice',
+            'the field "forward" appears twice',
         ),
         ("[" * 100_000, "not usable JSON: nested too deeply"),
         (
@@ -490,7 +490,7 @@ def edges(*pairs: str) -> list[dict[str, str]]:
         (
             {"ops": [op("a"), op("a")]},
             "ops",
-            'expected different names, "a" is there twice',
+            'expected different names, "a" appears twice',
         ),
         ({"ops": [op("")]}, "ops[0].id", "at least 1 character"),
         ({"ops": [{"id": "a"}]}, "ops[0].duration", "this field is required"),
@@ -523,7 +523,7 @@ def edges(*pairs: str) -> list[dict[str, str]]:
         (
             {"ops": [op("a", resources=["r", "r"])]},
             "ops[0].resources",
-            '"r" is there twice',
+            '"r" appears twice',
         ),
         ({"ops": [op("a", acquire={"m": 1})]}, "ops[0].acquire", 'unknown pool "m"'),
         (
@@ -534,12 +534,12 @@ def edges(*pairs: str) -> list[dict[str, str]]:
         (
             {"resources": ["r", "r"]},
             "resources",
-            'expected different names, "r" is there twice',
+            'expected different names, "r" appears twice',
         ),
         (
             {"pools": [{"name": "m", "capacity": 1}] * 2},
             "pools",
-            'expected different names, "m" is there twice',
+            'expected different names, "m" appears twice',
         ),
         ({"pools": [{"name": "m"}]}, "pools[0].capacity", "this field is required"),
         (

@@ -184,12 +184,12 @@ def test_a_pipe_that_nobody_writes_to_is_refused(
             read(pipe)
         assert caught.value.source == str(pipe)
         assert caught.value.message.startswith(
-            "expected a file, or a pipe that somebody writes to"
+            "expected a file, or a pipe with a writer"
         )
     # What somebody has opened and closed again is empty, and not a pipe that nobody opened.
     reader, writer = os.pipe()
     os.close(writer)
-    with pytest.raises(InputError, match="nothing came from this one"):
+    with pytest.raises(InputError, match="nothing arrived within"):
         read_text(f"/dev/fd/{reader}")
     os.close(reader)
 

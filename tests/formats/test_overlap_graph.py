@@ -93,7 +93,7 @@ def test_extra_fields_are_left_out_with_a_warning(tmp_path: Path) -> None:
             {"nodes": [{**KERNEL, "duration": -1}]},
             "nodes[0].duration: expected a number >= 0",
         ),
-        ({"nodes": [KERNEL, KERNEL]}, 'nodes[1].name: the name "k" is there twice'),
+        ({"nodes": [KERNEL, KERNEL]}, 'nodes[1].name: the name "k" appears twice'),
         ({"nodes": [{**KERNEL, "deps": ["j"]}]}, 'nodes[0].deps[0]: unknown node "j"'),
         ({"nodes": [GATHER, KERNEL, WAIT]}, 'nodes[0].deps[0]: "g" depends on "k"'),
         (

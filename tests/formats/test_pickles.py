@@ -237,7 +237,7 @@ def test_a_dict_that_holds_itself() -> None:
 
 def test_a_label_twice() -> None:
     twice = whole(b"}" + (short_text(b"a") + b"]s") * 2)
-    assert "the key 'a' is there twice in one dict" in refusal(twice)
+    assert "the key 'a' appears twice in one dict" in refusal(twice)
 
 
 def test_half_a_character() -> None:
@@ -385,9 +385,7 @@ def test_files_of_all_kinds(tmp_path: Path) -> None:
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "pipe.pickle"
     os.mkfifo(path)
-    with pytest.raises(
-        InputError, match="expected a file, or a pipe that somebody writes to"
-    ):
+    with pytest.raises(InputError, match="expected a file, or a pipe with a writer"):
         read_pickle_file(path)
     with pytest.raises(InputError, match="expected a file or a pipe, this is a device"):
         read_pickle_file("/dev/zero")

@@ -425,9 +425,9 @@ def test_a_file_twice(tmp_path: Path) -> None:
     first = folder / "r_node0_timeline.pickle"
     assert (
         refused(tmp_path, first, first, "--allow-pickle")
-        == f"{first}: this file is there twice"
+        == f"{first}: this file appears twice"
     )
-    assert "this file is there twice" in refused(
+    assert "this file appears twice" in refused(
         tmp_path, folder, first, "--allow-pickle"
     )
     link = tmp_path / "s_node5_timeline.pickle"
@@ -447,7 +447,7 @@ def test_a_node_twice(tmp_path: Path) -> None:
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "a_node0_timeline.pickle"
     os.mkfifo(path)
-    wanted = f"{path}: expected a file, or a pipe that somebody writes to"
+    wanted = f"{path}: expected a file, or a pipe with a writer"
     assert refused(tmp_path, path, "--allow-pickle").startswith(wanted)
     assert refused(tmp_path, tmp_path, "--allow-pickle").startswith(wanted)
 

@@ -68,7 +68,7 @@ def test_two_files_are_one_run(tmp_path):
         ("", "no row"),
         ("stage,kind,microbatch,start_us,end_ms\n0,F,0,0,1\n", "one unit"),
         ("stage,kind,microbatch\n0,F,0\n", "there is none"),
-        ("stage,stage,kind,microbatch,start_us,end_us\n0,0,F,0,0,1\n", "there twice"),
+        ("stage,stage,kind,microbatch,start_us,end_us\n0,0,F,0,0,1\n", "appears twice"),
         (
             "stage,kind,microbatch,start_us,end_us\n0,F,0,0\n",
             "line 2: expected 5 cells",

@@ -166,7 +166,7 @@ def test_required_fields(tmp_path: Path, field: str) -> None:
         (
             "a.yaml",
             "num_stages: 1\nnum_stages: 2",
-            'the field "num_stages" is there twice',
+            'the field "num_stages" appears twice',
         ),
         ("a.yaml", "b: &b {c: 1}\na:\n  <<: *b", 'merge keys ("<<") are not supported'),
         ("a.yaml", "a: 2000-13-41", "not usable YAML: "),

@@ -113,7 +113,7 @@ def test_the_best_of_all_may_be_your_own() -> None:
             "leaves_out",
             "its answer: expected every op once in the orders, F0.0, F1.0 is there not",
         ),
-        ("twice", 'its answer: the op "F0.0" is there twice'),
+        ("twice", 'its answer: the op "F0.0" appears twice'),
         ("in_a_circle", "deadlock: "),
     ],
 )

@@ -62,19 +62,19 @@ def with_op(**fields: Any) -> list[dict[str, Any]]:
         ),
         (
             {"resources": ["device", "device"]},
-            'resources: expected different names, "device" is there twice',
+            'resources: expected different names, "device" appears twice',
         ),
         (
             {"ops": with_op(id="first")},
-            'ops: expected different names, "first" is there twice',
+            'ops: expected different names, "first" appears twice',
         ),
         (
             {"ops": with_op(resources=["device", "device"])},
-            'ops[1].resources: expected different names, "device" is there twice',
+            'ops[1].resources: expected different names, "device" appears twice',
         ),
         (
             {"pools": POOLS * 2},
-            'pools: expected different names, "memory" is there twice',
+            'pools: expected different names, "memory" appears twice',
         ),
     ],
 )

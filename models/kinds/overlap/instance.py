@@ -168,7 +168,7 @@ class OverlapInstance(Instance):
         for index, node in enumerate(self.nodes):
             if node.name in index_of:
                 pair = f"nodes {index_of[node.name]} and {index}"
-                text = f'the name "{node.name[:60]}" is there twice ({pair})'
+                text = f'the name "{node.name[:60]}" appears twice ({pair})'
                 raise _fault(index, ".name", text)
             if node.name.startswith(RESERVED):
                 text = f'names that begin with {" or ".join(RESERVED)} are taken, got "'

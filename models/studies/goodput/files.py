@@ -114,7 +114,7 @@ def _check_names(names: Iterable[str], field: str, noun: str) -> None:
             hint = did_you_mean(name, COLUMNS)
             raise InputError(f'unknown {noun} "{name[:60]}"{hint}', field=field)
         if columns.count(name) > 1:
-            raise InputError(f'the {noun} "{name}" is there twice', field=field)
+            raise InputError(f'the {noun} "{name}" appears twice', field=field)
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         plural = "s" if len(missing) > 1 else ""

@@ -326,7 +326,7 @@ def _refuse_twice(trace: Trace) -> None:
     rows = sorted((int(order[repeat]), int(order[repeat + 1])))
     files = sorted({trace.sources[trace.origin[row]] for row in rows})
     hint = f" (also in {files[0]})" if len(files) > 1 else ""
-    raise trace.error(rows[1], f"is there twice{hint}; expected each op once in a step")
+    raise trace.error(rows[1], f"appears twice{hint}; expected each op once in a step")
 
 
 def _refuse_moving_stages(trace: Trace) -> None:

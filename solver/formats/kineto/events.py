@@ -79,7 +79,7 @@ class _Scanner:
             if not isinstance(name, str):
                 raise self._error("expected the name of a field")
             if name in seen:
-                raise self._error(f'the field "{name[:40]}" is there twice')
+                raise self._error(f'the field "{name[:40]}" appears twice')
             seen.add(name)
             self._expect(":")
             yield name

@@ -142,7 +142,7 @@ class Inert(_Unpickler):
                     "expected texts as keys of a dict, the pickle has another key"
                 )
             if key in target:
-                raise InputError(f"the key {key[:60]!a} is there twice in one dict")
+                raise InputError(f"the key {key[:60]!a} appears twice in one dict")
             target[key] = value
 
     def _call(self, name: Any, arguments: Any) -> Any:

@@ -77,7 +77,7 @@ def plan(
         limit: the first 64 are tried. In deterministic and exhaustive plans the limit of each exact
         search, in deterministic ones in CP-SAT's units.
     finalists : int
-        Configurations given to the exact solver at most.
+        Maximum number of configurations for the exact solver.
     gap : float
         Accepted share by which another configuration may be better.
     workers, seed, deterministic

@@ -54,7 +54,7 @@ def error_of(*nodes: Any, **fields: Any) -> str:
 WRONG_PROGRAMS = {
     "twice": (
         [kernel("a"), kernel("b"), kernel("a")],
-        'nodes[2].name: the name "a" is there twice (nodes 0 and 2)',
+        'nodes[2].name: the name "a" appears twice (nodes 0 and 2)',
     ),
     "no collective": (
         [kernel("a"), {"name": "w", "kind": "wait", "deps": ["a"]}],

@@ -161,7 +161,7 @@ def test_one_instance_twice_with_one_setting_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         compared(unproved(), twice)
     assert str(caught.value) == (
-        'new.jsonl: line 2: instance: "two" of family "a" is there twice with the same settings: '
+        'new.jsonl: line 2: instance: "two" of family "a" appears twice with the same settings: '
         "expected one record of it in a file that is compared"
     )
 

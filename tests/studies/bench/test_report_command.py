@@ -170,7 +170,7 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .te
         ),
         (
             ["r.jsonl", "twice.jsonl"],
-            'twice.jsonl: line 2: instance: "two" of family "a" is there',
+            'twice.jsonl: line 2: instance: "two" of family "a" appears',
         ),
         (
             ["r.jsonl", "ms.jsonl"],

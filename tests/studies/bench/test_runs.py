@@ -201,8 +201,8 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
     done = bench("folder", "-o", "x.jsonl", "-t", "5", "--workers", "1", "--seed", "3")
     assert done.stderr.startswith(
         "note: folder/small/result.json is not an instance, left out\n"
-        "note: folder/small/tiny.json is the same question as folder/small/other.json; "
-        "each is solved once\n"
+        "note: folder/small/tiny.json asks the same as folder/small/other.json; "
+        "each question is solved once\n"
     )
     (record,) = read_records(tmp_path / "x.jsonl").records
     assert (record.family, record.path) == ("small", "folder/small/other.json")
@@ -261,7 +261,7 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
         ),
         (
             ["--recipe", TINY, "--scheduler", "x"],
-            "--scheduler: expected --engine dask with it",
+            "--scheduler: this option needs --engine dask",
         ),
         (
             ["--recipe", TINY, "--heuristics", "gpip"],

@@ -142,7 +142,7 @@ def test_json_that_holds_no_observations(
         ),
         (
             table().replace("num_nodes", "num_replicas"),
-            'the column "num_replicas" is there twice',
+            'the column "num_replicas" appears twice',
         ),
         (table().split("\n", 1)[1], 'unknown column "1"; known: num_nodes'),
         (table() + "\n1,2,3", "line 5: expected 5 values, got 3"),

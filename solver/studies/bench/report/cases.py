@@ -157,7 +157,7 @@ def by_identity(
 ) -> dict[Identity, BenchRecord]:
     """Return the records of one file by identity, in the order of the file.
 
-    An `InputError` says that an instance is there twice with the same settings.
+    An `InputError` says that an instance appears twice with the same settings.
 
     `name`: returns the identity of a record.
     `source`: name of the file.
@@ -166,7 +166,7 @@ def by_identity(
     for number, record in enumerate(records, 1):
         if name(record) in indexed:
             raise InputError(
-                f'"{record.instance}" of family "{record.family}" is there twice with the same '
+                f'"{record.instance}" of family "{record.family}" appears twice with the same '
                 "settings: expected one record of it in a file that is compared",
                 source=f"{source}: line {number}",
                 field="instance",
