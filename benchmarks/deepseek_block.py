@@ -2,7 +2,7 @@
 
 From `train.json` of deepseek-ai/profile-data: a PyTorch profiler trace of one rank, H800, expert
 parallelism over 64, four MoE layers, read on 2026-11-21. The repository names no licence; the table
-holds durations that were derived from it and nothing else. `docs/experiments.md` says how.
+holds durations that were derived from it and nothing else. `docs/making/experiments.md` says how.
 """
 
 from __future__ import annotations

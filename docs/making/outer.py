@@ -19,6 +19,9 @@ OUTER = {
 }
 """Where each page of the repository stands among the sources of the site."""
 
+UNSHOWN = "docs/making/"
+"""The site leaves out what makes it, and the log of experiments."""
+
 HOME = {"README.md": "docs/index.md"}
 """The site begins with a page of its own, so links to the README lead there."""
 
@@ -35,6 +38,8 @@ def site_place(path: str) -> str | None:
         A path below `docs/`; None for files that are no part of the site.
     """
     path = HOME.get(path, path)
+    if path.startswith(UNSHOWN):
+        return None
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return OUTER.get(path) or OUTER.get(posixpath.join(path, "README.md"))

@@ -84,7 +84,7 @@ class ExactParams:
 
 @dataclass(frozen=True)
 class ModelParams:
-    """Forms of the CP-SAT model, see ``docs/experiments.md``."""
+    """Forms of the CP-SAT model, see ``docs/making/experiments.md``."""
 
     reservoir_events: int = (
         256  # of all pools up to which they are reservoirs, which prove more

@@ -80,7 +80,7 @@ class TurnParams:
 
 @dataclass(frozen=True)
 class RuleParams:
-    """Random list rules and their costs, see ``docs/experiments.md``."""
+    """Random list rules and their costs, see ``docs/making/experiments.md``."""
 
     patience: tuple[float, ...] = (
         0.0,
