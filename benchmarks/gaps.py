@@ -1,4 +1,4 @@
-"""Measure all tables of docs/gaps.md in one run, and write them into the page.
+"""Measure all tables of docs/data/gaps.md in one run, and write them into the page.
 
 Examples::
 
@@ -37,7 +37,7 @@ from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES, MEGATRON
 from ppsolve.solver.studies.generate.instances import generate
 
-PAGE = ROOT / "docs" / "gaps.md"
+PAGE = ROOT / "docs" / "data" / "gaps.md"
 PUBLISHED = ("1f1b", "zb-1p", "zb-h1", "zb-h2")
 SHOWN = {
     "1f1b": "1f1b",
@@ -609,7 +609,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
-        "--write", action="store_true", help="write the tables into docs/gaps.md"
+        "--write", action="store_true", help="write the tables into docs/data/gaps.md"
     )
     options = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8")

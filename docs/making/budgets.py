@@ -1,4 +1,4 @@
-"""Write the page of budgets from their fields: ``python docs/making/budgets.py``."""
+"""Write the table of budgets from their fields: ``python docs/making/budgets.py``."""
 
 from __future__ import annotations
 
@@ -13,31 +13,14 @@ from typing import Any
 
 from ppsolve.solver.run.params import SearchParams
 
-PAGE = Path(__file__).resolve().parents[1] / "budgets.md"
+PAGE = Path(__file__).resolve().parents[1] / "data" / "budgets.md"
 
 HEAD = """\
-# Budgets
+# All budgets
 
-Numbers that decide how much time or effort a step of [a run](solver.md) gets. Each has a path.
-Shares are of the time that is left, deterministic time is in the units of CP-SAT. Set budgets from
-the command line or from Python:
-
-```sh
-I=instances/uniform/uniform-4x8-1p.json
-ppsolve optimize $I --param exact.windows.growth=1.5 --param steps.bounds_share=0.1
-```
-
-```python
-import ppsolve
-
-instance = ppsolve.load_instance("instances/uniform/uniform-4x8-1p.json")
-ppsolve.optimize(instance, params={"exact.windows.growth": 1.5})
-```
-
-A budget changes how soon an answer comes, and which one where the time runs out, never whether it
-is true. A comment that says "the same" goes on from the row above it. `docs/making/budgets.py`
-writes this page from the fields of `SearchParams` (`solver/run/params.py`) and the comments behind
-them.
+[Budgets](../budgets.md) says how to set one. `docs/making/budgets.py` writes this table from the
+fields of `SearchParams` (`solver/run/params.py`) and the comments behind them. "The same" refers to
+the row above.
 """
 
 

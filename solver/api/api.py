@@ -106,7 +106,7 @@ def optimize(
         count too; now by default.
     params : SearchParams, mapping of str to float, or None
         Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
-        are listed in ``docs/budgets.md``.
+        are listed in ``docs/data/budgets.md``.
     runtime : str or None
         Only schedules that this runtime runs: ``megatron``, ``torch``, ``torchtitan``,
         ``deepspeed``, ``primus`` or ``colossalai``. Of one that runs few orders all are timed; the

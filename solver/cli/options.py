@@ -163,7 +163,7 @@ class SolveOptions:
         list[str] | None,
         value(
             "PATH=X",
-            "Set a budget of the search; docs/budgets.md lists them.",
+            "Set a budget of the search; docs/data/budgets.md lists them.",
             "--param",
         ),
     ] = None

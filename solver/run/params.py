@@ -128,7 +128,7 @@ class ProgramParams:
 
 @dataclass(frozen=True)
 class SearchParams:
-    """Budgets of all steps, by subject; `docs/budgets.md` lists them."""
+    """Budgets of all steps, by subject; `docs/data/budgets.md` lists them."""
 
     steps: StepParams = StepParams()
     heuristics: HeuristicParams = HeuristicParams()

@@ -1,4 +1,4 @@
-"""The command behind docs/gaps.md: each table has its place, and a small selection is measured."""
+"""The command behind docs/data/gaps.md: tables have their places, a small selection is measured."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def twice(number: int) -> int:
 
 def rows(heading: str, column: int) -> list[str]:
     """Return the examples of a column of the table below a heading."""
-    page = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/data/kernels.md").read_text(encoding="utf-8")
     table = re.findall(
         r"^\|.*\|$", page.split(f"## {heading}\n")[1].split("\n## ")[0], re.M
     )[2:]
