@@ -1,4 +1,4 @@
-"""The page of searches has every table of steps of the tree."""
+"""The table of steps of each kind has every table of steps of the tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "searches.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "data" / "steps.md").read_text(encoding="utf-8")
 MAKERS = {"inserted", "replaced"}
 """Functions of which a table is made from another one."""
 
