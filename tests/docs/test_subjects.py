@@ -13,13 +13,13 @@ from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.api.registry import all_heuristics
 from tests.paths import ROOT
 
-INSTANCES, HEURISTICS = (
+INSTANCES, KFAC, HEURISTICS = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("instances", "heuristics")
+    for name in ("instances", "kfac", "heuristics")
 )
 DOCUMENTS = [
     json.loads(block)
-    for block in re.findall(r"```json\n(.*?)```", INSTANCES, re.DOTALL)
+    for block in re.findall(r"```json\n(.*?)```", INSTANCES + KFAC, re.DOTALL)
 ]
 
 
