@@ -130,7 +130,9 @@ def _with_factors(
     }
 
 
-def _modes(decide: str, capacity: int = 2, **offload: Any) -> dict[str, Any]:
+def _modes(
+    decide: str | list[str], capacity: int = 2, **offload: Any
+) -> dict[str, Any]:
     """Return memory with room for a few activations, which may leave it."""
     modes = [
         {"name": "mlp", "time": 6, "held": 0.4},
@@ -176,6 +178,7 @@ DOCUMENTS: tuple[dict[str, Any], ...] = (
     _pipeline("copies", **_modes("stage", 3, amount=0.9, out=3, back=3)),
     _pipeline("roomy", **_modes("stage", 4, amount=0.9, out=3, back=3)),
     _pipeline("window", **_modes("window")),
+    _pipeline("leaving", **_modes(["offload"] * 4, 3, amount=0.9, out=3, back=3)),
     *_of_layers(),
     _pipeline("fused", overlap={"ratio": 0.7}),
     LOOPED | {"name": "fused-looped", "overlap": {"ratio": 0.7}},
