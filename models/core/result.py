@@ -244,11 +244,11 @@ class BrokenRule(Reported):
 
 @unfolds("orders")
 class HeuristicEntry(HasSchedule, Reported):
-    """Result of one heuristic. Figures are absent where it produced no schedule.
+    """Result of one heuristic. Figures are absent if it produced no schedule.
 
-    `broken` says which rule keeps it from a valid schedule, where it is one of those that `check`
-    names. `pattern` is the published schedule behind it, where it is the best of several.
-    `tick_error` is that of `Result`, absent where nothing was rounded and in entries of a result.
+    `broken` names the rule of `check` that its schedule breaks. `pattern` names the published
+    schedule that it uses, if it tries several. `tick_error` is as in `Result`; it is absent in
+    entries of a result, and if nothing was rounded.
     """
 
     name: str
@@ -326,10 +326,11 @@ class Result(HasSchedule, ReportedFile):
     times, value and bound are of the rounded ones, and the optimum of the given times is at most
     `tick_error` below that of the rounded ones, never above it. It is 0 where nothing was rounded.
     `bound_verified` says that a second run of CP-SAT, with other parameters and another seed,
-    proved what only CP-SAT has proved; it is null where that was not tried, or did not end in its
-    time. `robust` is the jitter that the best schedule was made to bear, where that was asked for.
-    `steps` says what ran, in this order, for how long, and what was known after it.
-    `instance_document` is the instance as plain JSON data, so that a result file stands alone.
+    repeated a proof that only CP-SAT had found; it is null if no second run was made, or none ended
+    in time. `robust` is the jitter against which the best schedule was improved, if that was asked
+    for. `steps` lists the steps that ran, in order, with their times and the best value and bound
+    after each. `instance_document` is the instance as plain JSON data, so that a result file stands
+    alone.
     """
 
     instance: str

@@ -84,7 +84,7 @@ class NotApplicableError(PpsolveError):
     reason : str
         What the heuristic needs.
     heuristic : str or None
-        Its name, where that is not said around the error.
+        Name of the heuristic, if the context does not give it.
     """
 
     def __init__(self, reason: str, heuristic: str | None = None) -> None:

@@ -47,8 +47,8 @@ class CurvePoint(SolvedPoint):
 class Curve(ShownInNotebooks, ReportedFile):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
-    `gap` is (value - bound) / value. `kept` are the points where every activation is kept, of a
-    pipeline whose activations need not be. With a `runtime` all points are of what it runs.
+    `gap` is (value - bound) / value. `kept` are points with every activation kept, if the pipeline
+    may recompute or offload some. With a `runtime` only schedules that it runs count.
     """
 
     kind: Literal["curve"] = "curve"

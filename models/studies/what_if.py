@@ -27,7 +27,7 @@ class WhatIfRow(SolvedPoint):
 class WhatIf(ShownInNotebooks, ReportedFile):
     """Best values and bounds of a pipeline as it is (the first row) and under changes.
 
-    With a `runtime` all rows are of what it runs.
+    With a `runtime` only schedules that it runs count.
     """
 
     kind: Literal["what-if"] = "what-if"

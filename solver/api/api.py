@@ -59,7 +59,7 @@ def optimize(
     runtime: str | None = None,
     stop: threading.Event | None = None,
 ) -> Result:
-    """Find the best schedule of an instance, prove a bound, and put every heuristic beside it.
+    """Find the best schedule of an instance, prove a bound, and compare every heuristic with it.
 
     Parameters
     ----------
@@ -84,34 +84,33 @@ def optimize(
         is (``package.module:function``, ``path/to/file.py:function``). None: all that apply. What a
         function takes and returns: ``docs/heuristics.md``.
     more_heuristics : sequence of str or callable
-        The same, to be run besides.
+        Further heuristics to run, in the same forms.
     on_progress : callable or None
-        Told about each event, on several threads but never by two at once, at least each second.
-        `ppsolve.STOP` as its reply ends the call as `stop` does. An error that it raises ends the
-        call too, and is raised with the best so far as its attribute `result`.
+        Called with each event, at least each second, on several threads but never by two at once.
+        If it returns `ppsolve.STOP`, the call ends as with `stop`. If it raises an error, the call
+        ends with that error, whose attribute `result` is the best so far.
     exact : bool
         Refuse times without a common tick. By default they are rounded up to a fine one, and the
         result says by how much its optimum can exceed that of the given times (`tick_error`).
     robust : float or None
-        Coefficient of variation of durations, e.g. 0.02. Among schedules of equal makespan one is
-        searched whose latest runs end sooner when every op varies so much; a fifth of the time is
-        kept for that.
+        Coefficient of variation of durations, e.g. 0.02. A fifth of the time goes to a search for a
+        schedule of equal makespan whose latest runs end sooner when every op varies that much.
     verify : bool or None
-        Prove once more, with other parameters and another seed, what only CP-SAT has proved: for as
+        Repeat a proof that only CP-SAT has found, with other parameters and another seed: for as
         long as the limit allows, or never. None: below 200 ops, for a tenth of the time so far.
     start : Schedule, ScheduleDocument, Result, HeuristicEntry, dict or None
         A known schedule to begin with; the result is never worse.
     began : float or None
-        Moment of `time.monotonic` from which the time counts, where reading the instance is to
-        count too; now by default.
+        Moment of `time.monotonic` at which the time limit starts, for example before the instance
+        is read; now by default.
     params : SearchParams, mapping of str to float, or None
         Budgets of the steps, or those that differ, by path: ``{"exact.windows.growth": 1.5}``. They
         are listed in ``docs/data/budgets.md``.
     runtime : str or None
         Only schedules that this runtime runs: ``megatron``, ``torch``, ``torchtitan``,
-        ``deepspeed``, ``primus`` or ``colossalai``. Of one that runs few orders all are timed; the
-        rest of the time goes to the best of all schedules, with which the result compares them
-        (`RuntimeFigures`). Value, bound and status are those of the runtime.
+        ``deepspeed``, ``primus`` or ``colossalai``. If it runs few orders, all are timed, and the
+        rest of the time goes to the best of all schedules, for comparison (`RuntimeFigures`).
+        Value, bound and status are those of the runtime.
     stop : threading.Event or None
         Once set, from any thread, the call returns its best schedule so far; the stop reason is
         ``cancelled``.

@@ -44,7 +44,8 @@ def stress(
 ) -> StressReport:
     """Replay the best schedule of a result and its heuristics with random durations.
 
-    Orders stay, and every op starts as early as they allow. All schedules get the same durations.
+    Orders stay the same, and every op starts as early as its order allows. All schedules get the
+    same durations.
 
     Parameters
     ----------

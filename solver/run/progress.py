@@ -44,7 +44,7 @@ class Progress:
 
 
 class ListenerReply(Enum):
-    """What a listener may return besides nothing."""
+    """Reply of a listener that ends the run."""
 
     STOP = "stop"
 

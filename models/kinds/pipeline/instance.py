@@ -65,11 +65,11 @@ MAX_OPS = 5_000_000
 class PipelineInstance(Instance):
     """One training step of a pipeline-parallel model. All times share `time_unit`.
 
-    Several `steps` follow each other: a stage begins one on a device when it has ended the one
-    before there. `fillers` are other jobs that run in the bubbles of all of them.
+    Several `steps` follow each other: on each device, a stage begins a step when it has ended the
+    previous one. `fillers` are other jobs that run in the bubbles of all of them.
 
-    What a stage computes takes its time divided by the `speed` of its device: ops, recomputing,
-    blocks, the optimizer. Transfers, collectives, copies and fillers take theirs.
+    The times of ops, recomputing, blocks and the optimizer are divided by the `speed` of their
+    device; those of transfers, collectives, copies and fillers are not.
 
     `lengths` has an entry per micro-batch: the length of its sequence, or a list with those of its
     packed sequences. Costs of times, memory and transfers are worked out over them. With `slices`

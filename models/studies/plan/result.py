@@ -200,10 +200,10 @@ class Plan(ShownInNotebooks, ReportedFile):
 
     `status` is OPTIMAL if no configuration, with any split that it allows, can have a higher
     goodput than the winner, INFEASIBLE if none fits the memory. `goodput` is that of the winner,
-    and a bound for all; if the request allows certain schedules only, both are about these.
+    and a bound for all; if the request allows only certain schedules, both consider only these.
     `instance` and `result` are the winner's pipeline and its checked schedule. `split_proved` of a
-    row says whether no other split of a searched one is better than what it reaches, and whether a
-    balanced one is proved to be balanced.
+    row says, for a searched split, whether no other split can be better, and for a balanced split,
+    whether it is proved to be balanced.
     """
 
     kind: Literal["plan-result"] = "plan-result"

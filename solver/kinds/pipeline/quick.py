@@ -61,7 +61,7 @@ class QuickAnswer:
 
 @dataclass(frozen=True, eq=False)
 class QuickAnswers:
-    """Answers on N pipelines of one shape, those that each would get alone."""
+    """Answers for N pipelines of one shape, the same that each would get alone."""
 
     value: NDArray[np.float64]  # float64[N], nan where no schedule fits the memory
     bound: NDArray[np.float64]  # float64[N]
@@ -72,8 +72,8 @@ class QuickAnswers:
 def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswers:
     """Return the best of the published schedules and of a list rule, and the best quick bound.
 
-    Times without a common tick count with ten digits of the longest one, rounded up for the value
-    and down for the bound: one is of a schedule that is there, the other holds for all.
+    Times without a common tick are rounded to ten digits of the longest one, up for the value and
+    down for the bound, so that a schedule of that value exists and the bound holds for all.
 
     Parameters
     ----------
@@ -93,7 +93,8 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     Raises
     ------
     InputError
-        It is no pipeline or has more than this function knows, or an array is of another shape.
+        The instance is no pipeline or has fields that this function does not support, or an array
+        has another shape.
     """
     _refuse_more(instance)
     shape = _shape(

@@ -22,16 +22,16 @@ from ppsolve.solver.studies.bench.pool import Engine, Limits, LocalEngine, wall_
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one instance.
+    """Outcome of one instance of `optimize_many`.
 
     Parameters
     ----------
     index : int
         Its place, from 0.
     result : Result or None
-        As from `ppsolve.optimize`; None where it failed.
+        As from `ppsolve.optimize`; None if the instance failed.
     failure, error : Failure and str, or None
-        How it failed, and that in words.
+        Kind of failure, and its message.
     """
 
     index: int
@@ -51,8 +51,8 @@ def optimize_many(
 ) -> Iterator[Answer]:
     """Optimize instances in processes of their own, and yield answers as they finish.
 
-    A crash, a hang or a lack of memory costs its own instance only. Closing the iterator ends what
-    still runs.
+    A crash, a hang or a lack of memory costs its own instance only. Closing the iterator ends all
+    running instances.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def optimize_many(
         ``local``, ``dask`` (a cluster of this machine), or an engine such as
         ``DaskEngine(cluster=...)`` of `ppsolve.solver.studies.bench.cluster`.
     processes : int
-        Instances side by side, for the two engines that are named.
+        Instances that run at once, for the engines ``local`` and ``dask``.
     hard_limit : float or None
         Seconds after which an instance is given up; a little over the time limit by default.
     memory_limit : float or None
         GiB that one may take; by default its share of the memory.
     **options
         Options of `ppsolve.optimize` other than `on_progress` and `began`. By default instances
-        side by side share the processors as `workers`.
+        that run at once share the processors.
 
     Returns
     -------

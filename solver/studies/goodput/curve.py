@@ -197,10 +197,10 @@ def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
 class ScheduleCurve:
     """Makespans of checked schedules and proven bounds at a few numbers of micro-batches.
 
-    All micro-batches are alike, so one left out of a schedule leaves a schedule, which needs no
-    more memory. So the optimum does not decrease with the number of micro-batches M: every bound
-    holds for larger M too, and every measured makespan for fewer. Beyond the last point nothing is
-    known to be reached, nor, where memory is limited, to fit at all.
+    All micro-batches are alike, so a schedule stays valid without one of them and needs no more
+    memory. Therefore the optimum does not decrease with the number of micro-batches M: every bound
+    holds for larger M too, and every measured makespan for fewer. Beyond the last point no schedule
+    is known, and if memory is limited, none may fit.
 
     The work bound max over devices r of head_r + M w_r + tail_r is convex and piecewise linear in
     M, so the line through two of its values is a lower bound for all M that are not between them.

@@ -83,10 +83,10 @@ def plan(
     workers, seed, deterministic
         As for `ppsolve.optimize`.
     exhaustive : bool
-        Prune nothing: give every configuration to the exact solver.
+        Give every configuration to the exact solver, and prune none.
     on_progress : callable, optional
-        Told about the state of the search. Its reply, and an error that it raises, mean what they
-        mean to `ppsolve.optimize`.
+        Called with the state of the search. Its return value and its errors have the same effect as
+        for `ppsolve.optimize`.
     runtime : str, optional
         Only configurations that this runtime runs, each with its best order where it runs few, as
         for `ppsolve.optimize`.

@@ -59,8 +59,9 @@ def measure_curve(
 ) -> ScheduleCurve:
     """Measure the makespan of a pipeline at several numbers of micro-batches.
 
-    It is the makespan whatever the objective of the instance, of checked schedules. Where fewer
-    micro-batches took longer than more, the schedule of the more counts, with some left out.
+    All schedules are checked, and their makespan is measured whatever the objective of the
+    instance. If fewer micro-batches took longer than more, the schedule for more is used, with some
+    left out.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def measure_curve(
     exact : bool
         Solve every point with `ppsolve.optimize`.
     on_progress : callable, optional
-        Told which point comes next, and all that exact runs tell.
+        Called with the next point, and with all events of exact runs.
     **options
         Of exact runs; `time_limit` is 10 seconds for each point by default.
 

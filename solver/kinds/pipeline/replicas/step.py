@@ -99,7 +99,7 @@ class StepScheduler:
     ----------
     pipeline : PipelineInstance
         The pipeline, with `replicas` where there are several. Its times and lengths are an example
-        of a step; its memory must hold for the largest micro-batch that is to come.
+        of a step; its memory must suffice for the largest micro-batch.
     digits : int
         Decimal digits of the time unit that are kept.
 
