@@ -51,7 +51,7 @@ def test_every_heuristic_declares_its_source() -> None:
     assert ours == {
         "descending", "ascending", "permutations", "original",
         "list-tail", "list-work", "list-backward-first", "list-serial", "list-sweep",
-        "order-search", "frontier-beam",
+        "order-search", "frontier-beam", "reload-in-time",
         *(name for name in named if name.startswith("two-stream-")),
     }  # fmt: skip
 
