@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -52,6 +52,8 @@ class QuickAnswer:
     bound: float
     by: str | None  # the heuristic behind the value
     bound_by: str
+    # Makespan of each published schedule that the pipeline allows; None beyond the memory.
+    published: dict[str, float | None] = field(repr=False)
 
     @property
     def gap(self) -> float | None:
@@ -104,14 +106,18 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     )
     figures = figures_of(instance, arrays)
     answers = [_answers(shape, chunk) for chunk in _parts(figures, shape)]
-    value, bound, by, bound_by = (
-        np.concatenate(column) for column in zip(*answers, strict=True)
+    table, value, bound, by, bound_by = (
+        np.concatenate(column, axis=-1) for column in zip(*answers, strict=True)
     )
     is_valued = value < NEVER
     values, bounds = figures.in_unit(value), figures.in_unit(bound)
     if not arrays:
-        time = values[0] if is_valued[0] else None
-        return QuickAnswer(time, bounds[0], by[0], bound_by[0])
+        times = [
+            figures.in_unit(row)[0] if row[0] < NEVER else None
+            for row in [value, *table]
+        ]
+        published = dict(zip(shape.names, times[1:], strict=True))
+        return QuickAnswer(times[0], bounds[0], by[0], bound_by[0], published)
     return QuickAnswers(
         np.where(is_valued, np.array(values, dtype=np.float64), np.nan),
         np.array(bounds, dtype=np.float64),
@@ -149,14 +155,13 @@ def _refuse_more(instance: Any) -> None:
         f"memory.{n}": getattr(instance.memory, n, None) is not None for n in memory
     }
     wrong |= {
-        field: wrong.get(field) or getattr(instance, field) is not None
-        for field in fields
+        name: wrong.get(name) or getattr(instance, name) is not None for name in fields
     }
-    for field in (name for name, is_there in wrong.items() if is_there):
+    for name in (name for name, is_there in wrong.items() if is_there):
         raise InputError(
             "expected a pipeline without it for a quick answer; `optimize` takes all",
             source=instance.name,
-            field=field,
+            field=name,
             code=ErrorCode.UNSUPPORTED,
         )
 
@@ -168,8 +173,8 @@ def _parts(figures: Figures, shape: _Shape) -> Iterator[Figures]:
         yield figures.columns(slice(first, first + width))
 
 
-def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Array]:
-    """Return value and bound of each column in ticks, and the names behind both.
+def _answers(shape: _Shape, figures: Figures) -> tuple[Array, ...]:
+    """Return the table of orders and columns, value and bound of each column, and their names.
 
     Where nothing fits, the value is `NEVER` and its name None.
     """
@@ -190,7 +195,7 @@ def _answers(shape: _Shape, figures: Figures) -> tuple[Array, Array, Array, Arra
         if makespan < value[column]:
             value[column], by[column] = makespan, IN_FLIGHT
     by[value == NEVER] = None
-    return value, bound, by, bound_by
+    return values, value, bound, by, bound_by
 
 
 class _Wave(NamedTuple):

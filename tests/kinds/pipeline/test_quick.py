@@ -72,6 +72,7 @@ def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
         for entry in known.heuristics
         if entry.name in FIXED and entry.status == "feasible"
     }
+    assert {n: v for n, v in found.published.items() if v is not None} == published
     assert found.bound <= known.value
     assert known.bound <= (np.inf if found.value is None else found.value)
     assert (np.inf if found.value is None else found.value) <= min(
