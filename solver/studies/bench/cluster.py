@@ -7,18 +7,28 @@ also starts workers by Slurm, PBS, LSF and others (dask-jobqueue). Nothing of th
 from __future__ import annotations
 
 import logging
+import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.fork_server import EngineError, shared_fork_server
 from ppsolve.solver.studies.bench.machine import memory_share
-from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits, LocalEngine
+from ppsolve.solver.studies.bench.pool import (
+    NO_LINK,
+    POOL,
+    CallLink,
+    Engine,
+    Finished,
+    Limits,
+    LocalEngine,
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,11 @@ class DaskEngine(Engine):
         self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
 
     def map(
-        self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        limits: Limits,
+        link: CallLink = NO_LINK,
     ) -> Iterator[Finished]:
         """Yield answers as they finish; raises EngineError if the scheduler does not answer.
 
@@ -68,22 +82,48 @@ class DaskEngine(Engine):
         waiting = enumerate(items)
         with ExitStack() as stack:
             client = self._client(stack)
+            topic = stack.enter_context(self._linked(client, link))
             ended = self._dask.as_completed()
             indices: dict[Any, int] = {}
 
             def submit(count: int) -> None:
                 for index, item in islice(waiting, count):
-                    future = client.submit(
-                        _on_worker, function, item, limits, pure=False
-                    )
+                    call = function, item, limits
+                    future = client.submit(_on_worker, *call, index, topic, pure=False)
                     indices[future.key] = index
                     ended.add(future)
 
             submit(CLUSTER.ahead)
             while indices:
                 future = next(ended)
-                yield self._finished(future, indices.pop(future.key))
-                submit(1)
+                finished = self._finished(future, indices.pop(future.key))
+                if finished is not None:
+                    yield finished
+                    submit(1)
+
+    @contextmanager
+    def _linked(self, client: Any, link: CallLink) -> Iterator[str | None]:
+        """Pass news of calls on, and tell calls to stop; their topic is None without either."""
+        if link == NO_LINK:
+            yield None
+            return
+        topic, closed = f"ppsolve-{secrets.token_hex(8)}", threading.Event()
+        listener, stop = link.listener, link.stop
+
+        def watch(stop: threading.Event) -> None:
+            while not closed.wait(POOL.look):
+                if stop.is_set():
+                    self._dask.Event(topic, client=client).set()
+                    return
+
+        if listener is not None:
+            client.subscribe_topic(topic, lambda event: listener(*event[1]))
+        if stop is not None:
+            threading.Thread(target=watch, args=(stop,), daemon=True).start()
+        try:
+            yield topic
+        finally:
+            closed.set()
 
     def _client(self, stack: ExitStack) -> Any:
         """Return a client of the cluster; leaving `stack` lets go of it and of all items."""
@@ -120,10 +160,11 @@ class DaskEngine(Engine):
             raise InputError("expected the file of a dask scheduler", source=address)
         return str(data["address"])
 
-    def _finished(self, future: Any, index: int) -> Finished:
+    def _finished(self, future: Any, index: int) -> Finished | None:
+        """Return the answer of a call, None where the caller stopped before it began."""
         if future.status == "finished":
-            finished: Finished = future.result()
-            return replace(finished, index=index)
+            finished: Finished | None = future.result()
+            return finished and replace(finished, index=index)
         if future.status == "error":
             error = future.exception()
             if isinstance(error, self._dask.scheduler.KilledWorker):
@@ -154,9 +195,15 @@ def _closed_in_time(opened: Any) -> Iterator[None]:
             opened.close(timeout=seconds)
 
 
-def _on_worker(function: Callable[[Any], Any], item: Any, limits: Limits) -> Finished:
+def _on_worker(
+    function: Callable[[Any], Any],
+    item: Any,
+    limits: Limits,
+    index: int,
+    topic: str | None,
+) -> Finished | None:
     """Make a call in a watched process on a worker, while somebody waits for it."""
-    from distributed import get_worker
+    from distributed import Event, get_worker
 
     worker = get_worker()
     key = worker.get_current_task()
@@ -168,7 +215,16 @@ def _on_worker(function: Callable[[Any], Any], item: Any, limits: Limits) -> Fin
         task = worker.state.tasks.get(key)
         return task is not None and task.state == "executing"
 
+    def tell(_: int, news: Any) -> None:
+        worker.log_event(topic, (index, news))
+
+    link = NO_LINK
+    if topic is not None:
+        # Dask's event is asked as one of a thread is.
+        link = CallLink(cast("threading.Event", Event(topic)), tell)
+        if link.stop is not None and link.stop.is_set():
+            return None
     engine = LocalEngine(1, shared_fork_server(), is_wanted)
-    for finished in engine.map(function, [item], limits):
+    for finished in engine.map(function, [item], limits, link):
         return finished
     return Finished(0, failure=Failure.ERROR, error="nobody waits for it any more")

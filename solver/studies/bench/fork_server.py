@@ -8,10 +8,12 @@ It is given one end of a pair of sockets for each call, over which go, in this o
 
 1. from here: the number of the process, which leads a process group of its own;
 2. to the process: the length of the call, and the call;
-3. from the process: the length of the answer, and the answer, unless it ends before;
+3. from the process: news, each behind its length below zero, then the length of the answer, and
+   the answer, unless it ends before;
 4. from here: the number of the process again, and the status that it ended with.
 
-Whatever is left of the group is killed then. When the socket by which calls come is closed, all
+A process that gets SIGUSR1 should answer with its best so far. Whatever is left of the group is
+killed in the end. When the socket by which calls come is closed, all
 that runs is killed and the helper ends.
 """
 
@@ -38,6 +40,9 @@ from ppsolve.models.studies.bench.file import Failure
 
 START, LENGTH, END = struct.Struct("!q"), struct.Struct("!q"), struct.Struct("!qq")
 READY = b"r"
+
+STOPPED = threading.Event()
+"""Set in a process whose caller wants its best so far."""
 
 
 class EngineError(PpsolveError):
@@ -135,6 +140,8 @@ def shared_fork_server() -> ForkServer:
 def main(handle: int) -> None:
     """Import the library, say so, and serve calls until the socket `handle` is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Forked processes inherit it, so that no signal comes before there is somebody to take it.
+    signal.signal(signal.SIGUSR1, lambda *_: STOPPED.set())
     _import_library()
     gc.collect()
     # Objects that no collection looks at stay on pages that all processes share.
@@ -282,7 +289,22 @@ def _settle(helper: int) -> None:
             file.write("500")
 
 
+_to_caller: list[socket.socket] = []
+"""The connection of this process, if it is one that was forked, until its answer is sent."""
+
+_sending = threading.Lock()
+
+
+def send_news(news: Any) -> None:
+    """Send news to whoever waits for the answer of this process; elsewhere do nothing."""
+    data = pickle.dumps(news)
+    with _sending, suppress(OSError):
+        for connection in _to_caller:
+            connection.sendall(LENGTH.pack(-len(data)) + data)
+
+
 def _answer(connection: socket.socket) -> None:
+    _to_caller.append(connection)
     answer = _outcome(connection)
     try:
         data = pickle.dumps(answer)
@@ -290,7 +312,9 @@ def _answer(connection: socket.socket) -> None:
         data = pickle.dumps(
             (Failure.ERROR, f"the answer cannot be sent: {_words(error)}")
         )
-    connection.sendall(LENGTH.pack(len(data)) + data)
+    with _sending:
+        _to_caller.clear()
+        connection.sendall(LENGTH.pack(len(data)) + data)
 
 
 def _outcome(connection: socket.socket) -> tuple[Failure | None, Any]:

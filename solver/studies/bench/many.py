@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,8 +17,15 @@ from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.run.options import Options, default_workers
+from ppsolve.solver.studies.bench.fork_server import STOPPED
 from ppsolve.solver.studies.bench.machine import GIB, memory_share
-from ppsolve.solver.studies.bench.pool import Engine, Limits, LocalEngine, wall_cap
+from ppsolve.solver.studies.bench.pool import (
+    CallLink,
+    Engine,
+    Limits,
+    LocalEngine,
+    wall_cap,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ def optimize_many(
     processes: int = 1,
     hard_limit: float | None = None,
     memory_limit: float | None = None,
+    stop: threading.Event | None = None,
     **options: Any,
 ) -> Iterator[Answer]:
     """Optimize instances in processes of their own, and yield answers as they finish.
@@ -67,6 +76,9 @@ def optimize_many(
         Seconds after which an instance is given up; a little over the time limit by default.
     memory_limit : float or None
         GiB that one may take; by default its share of the memory.
+    stop : threading.Event or None
+        Once set, from any thread, instances that are being solved are answered with their best
+        schedules so far, as `ppsolve.optimize` does, and all others have no answer.
     **options
         Options of `ppsolve.optimize` other than `on_progress` and `began`. By default instances
         that run at once share the processors.
@@ -81,9 +93,8 @@ def optimize_many(
     InputError
         An option is unknown or out of range.
     """
-    return _answers(
-        instances, *set_up(engine, options, processes, hard_limit, memory_limit)
-    )
+    set_up_run = set_up(engine, options, processes, hard_limit, memory_limit)
+    return _answers(instances, *set_up_run, CallLink(stop))
 
 
 def set_up(
@@ -116,7 +127,7 @@ def set_up(
 
 
 def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    elsewhere = ("on_progress", "began")
+    elsewhere = ("on_progress", "began", "stop")
     for name in options:
         if name in elsewhere:
             raise InputError(
@@ -158,16 +169,17 @@ def _answers(
     engine: Engine,
     options: Mapping[str, Any],
     limits: Limits,
+    link: CallLink,
 ) -> Iterator[Answer]:
     solve = partial(_solve, options=dict(options))
-    for finished in engine.map(solve, instances, limits):
+    for finished in engine.map(solve, instances, limits, link):
         result = None if finished.value is None else _result(*finished.value)
         yield Answer(finished.index, result, finished.failure, finished.error)
 
 
 def _solve(instance: Instance, options: dict[str, Any]) -> tuple[str, str, str]:
     """Return the kind, the unit of values and the result as JSON: its parts are made when read."""
-    result = api.optimize(instance, **options)
+    result = api.optimize(instance, stop=STOPPED, **options)
     return (
         instance.kind,
         kind_of(instance).value_unit(instance),

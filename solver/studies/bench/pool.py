@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import selectors
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
@@ -57,6 +59,19 @@ class Limits:
     )
 
 
+@dataclass(frozen=True)
+class CallLink:
+    """What passes between a caller and its calls while they run."""
+
+    # Once set, calls answer with their best so far (`STOPPED`), and no further one begins.
+    stop: threading.Event | None = None
+    # Takes the index of an item and each of its news (`send_news`).
+    listener: Callable[[int, Any], None] | None = None
+
+
+NO_LINK = CallLink()
+
+
 def wall_cap(time_limit: float | None, *, is_kept: bool) -> float | None:
     """Return the seconds after which a solve with a time limit is overdue.
 
@@ -86,9 +101,15 @@ class Engine(Protocol):
     """Calls a function on items, some of them side by side."""
 
     def map(
-        self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        limits: Limits,
+        link: CallLink = NO_LINK,
     ) -> Iterator[Finished]:
         """Yield an answer for each item as it finishes; closing the iterator ends what still runs.
+
+        Items that have not begun when the caller stops have no answer.
 
         `function`: takes an item; importable by its name in another process.
         `items`: anything that can be pickled; taken one by one as processes become free.
@@ -117,11 +138,15 @@ class LocalEngine(Engine):
         self._server, self._is_wanted = server, is_wanted
 
     def map(
-        self, function: Callable[[Any], Any], items: Iterable[Any], limits: Limits
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        limits: Limits,
+        link: CallLink = NO_LINK,
     ) -> Iterator[Finished]:
         """Yield answers as they finish."""
         server = self._server or ForkServer()
-        waiting = enumerate(items)
+        waiting = _until(link.stop, enumerate(items))
         running: list[_WatchedCall] = []
         over: list[_WatchedCall] = []
         next_look = 0.0
@@ -129,7 +154,9 @@ class LocalEngine(Engine):
             try:
                 while True:
                     for index, item in islice(waiting, self._processes - len(running)):
-                        call = _WatchedCall(index, (function, item), server.begin())
+                        call = _WatchedCall(
+                            index, (function, item), server.begin(), link
+                        )
                         running.append(call)
                         selector.register(call.connection, selectors.EVENT_READ, call)
                     # The next processes start while whoever asked takes these answers.
@@ -154,13 +181,25 @@ class LocalEngine(Engine):
                     server.close()
 
 
+def _until(
+    stop: threading.Event | None, items: Iterator[tuple[int, Any]]
+) -> Iterator[tuple[int, Any]]:
+    """Yield items as long as the caller has not stopped."""
+    return takewhile(lambda item: stop is None or not stop.is_set(), items)
+
+
 class _WatchedCall:
     """A call of a function on its item, in a process of its own behind `connection`."""
 
     def __init__(
-        self, index: int, call: tuple[Any, Any], connection: socket.socket
+        self,
+        index: int,
+        call: tuple[Any, Any],
+        connection: socket.socket,
+        link: CallLink,
     ) -> None:
-        self._index, self._call = index, call
+        self._index, self._call, self._link = index, call, link
+        self._is_told_to_stop = False
         self._received = bytearray()
         self._began = time.monotonic()
         self._killed: tuple[Failure, str] | None = None
@@ -183,7 +222,20 @@ class _WatchedCall:
             (self.process,) = START.unpack(self._received[: START.size])
             del self._received[: START.size]
             self._send()
+        self._take_news()
         return self.is_over
+
+    def _take_news(self) -> None:
+        """Pass on news that have come whole."""
+        while self.process is not None and len(self._received) >= LENGTH.size:
+            (length,) = LENGTH.unpack(self._received[: LENGTH.size])
+            end = LENGTH.size - length
+            if length >= 0 or len(self._received) < end:
+                return
+            data = bytes(self._received[LENGTH.size : end])
+            del self._received[:end]
+            if self._link.listener is not None:
+                self._link.listener(self._index, pickle.loads(data))
 
     def _send(self) -> None:
         self._began = time.monotonic()
@@ -203,6 +255,11 @@ class _WatchedCall:
         spent = time.monotonic() - self._began
         if self.process is None or self._killed is not None:
             return
+        stop = self._link.stop
+        if stop is not None and stop.is_set() and not self._is_told_to_stop:
+            self._is_told_to_stop = True
+            with suppress(OSError):
+                os.kill(self.process, signal.SIGUSR1)
         used = memory.get(self.process, 0)
         if limits.memory is not None and used > limits.memory:
             words = f"{used / GIB:.2f} GiB of memory, allowed are {limits.memory / GIB:.2f} GiB"

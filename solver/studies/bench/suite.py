@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,7 +17,13 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
+from ppsolve.models.core.result import (
+    Figure,
+    HeuristicEntry,
+    Result,
+    Status,
+    StopReason,
+)
 from ppsolve.models.documents.contents import INSTANCE, describe_document
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
@@ -28,8 +35,9 @@ from ppsolve.solver.api.kinds import load_instance, lower, parse_instance
 from ppsolve.solver.api.registry import ENTRY_POINTS
 from ppsolve.solver.heuristics.own import is_spec, source_of
 from ppsolve.solver.run.progress import Progress
+from ppsolve.solver.studies.bench.fork_server import STOPPED
 from ppsolve.solver.studies.bench.machine import this_machine
-from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits
+from ppsolve.solver.studies.bench.pool import CallLink, Engine, Finished, Limits
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,9 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
     """
     check_code(item.options, item.code)
     history = History()
-    result = api.optimize(item.instance, on_progress=history, **item.options)
+    result = api.optimize(
+        item.instance, on_progress=history, stop=STOPPED, **item.options
+    )
     return {
         "ops": lower(item.instance, exact=bool(item.options.get("exact"))).num_ops,
         "objective": str(result.objective),
@@ -421,11 +431,20 @@ class Suite:
             self._file.keep(kept)
 
     def run(
-        self, engine: Engine, limits: Limits, tell: Callable[[BenchRecord], None]
+        self,
+        engine: Engine,
+        limits: Limits,
+        tell: Callable[[BenchRecord], None],
+        stop: threading.Event | None = None,
     ) -> None:
-        """Solve what is waiting, write each record to the file, and tell of it."""
-        for finished in engine.map(solve_item, self.waiting, limits):
+        """Solve what is waiting, write each record to the file, and tell of it.
+
+        `stop`: once set, what has not ended stays waiting.
+        """
+        for finished in engine.map(solve_item, self.waiting, limits, CallLink(stop)):
             item = self.waiting[finished.index]
             record = item.record(finished, self._attempts.get(item.key, 0))
+            if record.stop_reason is StopReason.CANCELLED:
+                continue
             self._file.append(record)
             tell(record)

@@ -121,3 +121,33 @@ def test_wrong_schedulers(tmp_path: Path, bench: Bench) -> None:
     assert "error: no dask scheduler at tcp://127.0.0.1:9: " in done.stderr
     done = bench(*options, "--scheduler", "file.json", code=2)
     assert "error: file.json: expected the file of a dask scheduler" in done.stderr
+
+
+def test_a_cluster_passes_news_on_and_is_told_to_stop(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    script = """
+import threading
+from distributed import LocalCluster
+from ppsolve.solver.studies.bench.cluster import DaskEngine
+from ppsolve.solver.studies.bench.pool import CallLink, Limits
+from tests.studies.bench.test_many import count_aloud
+
+if __name__ == "__main__":
+    told, stop = [], threading.Event()
+
+    def listen(index, number):
+        told.append((index, number))
+        if len(told) == 20:
+            stop.set()
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        engine = DaskEngine(cluster=cluster)
+        calls = engine.map(count_aloud, [10] * 4, Limits(), CallLink(stop, listen))
+        print(*sorted((call.index, call.value) for call in calls))
+        print(sorted(told) == [(i, n) for i in sorted({i for i, _ in told}) for n in range(10)])
+"""
+    (tmp_path / "many").mkdir()
+    lines = answers(script, tmp_path, environment)
+    assert lines[0].count("stopped") == 2
+    assert lines[1] == "True"

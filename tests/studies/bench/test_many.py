@@ -14,11 +14,15 @@ import pytest
 import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.models.studies.bench.file import BenchFile
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.kernels.compilation import is_compiled
+from ppsolve.solver.studies.bench.fork_server import STOPPED, send_news
 from ppsolve.solver.studies.bench.machine import group_memory
-from ppsolve.solver.studies.bench.pool import Limits, LocalEngine
+from ppsolve.solver.studies.bench.pool import CallLink, Limits, LocalEngine
+from ppsolve.solver.studies.bench.suite import BenchItem, Suite
 from tests.paths import ROOT
+from tests.service.cases import OPEN
 
 pytestmark = pytest.mark.processes
 
@@ -142,3 +146,74 @@ def test_the_next_process_begins_before_an_answer_is_taken() -> None:
 
 def test_memory_of_groups_is_known() -> None:
     assert max(group_memory().values()) > 2**20
+
+
+def slow_pipeline() -> PipelineInstance:
+    """Return a pipeline whose optimum takes far longer to prove than a test may."""
+    return PipelineInstance.parse(OPEN)
+
+
+def test_who_stops_gets_the_best_so_far_of_what_runs_and_no_more() -> None:
+    stop = threading.Event()
+
+    def instances() -> Iterator[PipelineInstance]:
+        yield slow_pipeline()
+        # Asked for once the first one has begun.
+        threading.Timer(1.0, stop.set).start()
+        yield slow_pipeline()
+        yield slow_pipeline()
+
+    answers = list(
+        ppsolve.optimize_many(instances(), processes=2, time_limit=600, stop=stop)
+    )
+    assert sorted(answer.index for answer in answers) == [0, 1]
+    for answer in answers:
+        assert answer.result is not None
+        assert answer.result.stop_reason == "cancelled"
+        assert answer.result.schedule is None or not ppsolve.check(
+            slow_pipeline(), answer.result
+        )
+
+
+def test_a_benchmark_that_is_stopped_keeps_what_has_ended_and_can_go_on(
+    tmp_path: Path,
+) -> None:
+    options = {"time_limit": 600, "workers": 1}
+    items = [
+        BenchItem(one, "x", None, options) for one in (instance(1), slow_pipeline())
+    ]
+    stop = threading.Event()
+    with BenchFile(tmp_path / "x.jsonl") as file:
+        suite = Suite(items, file)
+        suite.run(LocalEngine(), Limits(), lambda record: stop.set(), stop)
+        assert [record.key for record in suite.records] == [items[0].key]
+        assert Suite(items, file).waiting == items[1:]
+
+
+def count_aloud(last: int) -> str:
+    """Tell numbers, then wait until the caller stops."""
+    for number in range(last):
+        send_news(number)
+    while not STOPPED.is_set():
+        time.sleep(0.01)
+    return "stopped"
+
+
+def test_news_come_in_order_and_end_with_the_answer() -> None:
+    told: list[tuple[int, int]] = []
+    stop = threading.Event()
+
+    def listen(index: int, number: int) -> None:
+        told.append((index, number))
+        if len(told) == 6000:
+            stop.set()
+
+    link = CallLink(stop, listen)
+    found = list(LocalEngine(2).map(count_aloud, [3000, 3000], Limits(), link))
+    assert [one.value for one in found] == ["stopped"] * 2
+    for index in range(2):
+        assert [number for i, number in told if i == index] == list(range(3000))
+
+
+def test_news_of_whoever_has_no_caller_go_nowhere() -> None:
+    send_news("nobody listens")
