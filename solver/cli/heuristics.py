@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from ppsolve.models.documents.files import source_name
 from ppsolve.solver.api.kinds import kind_of, load_instance
@@ -19,8 +19,7 @@ from ppsolve.solver.cli.output import (
     stdout_console,
 )
 from ppsolve.solver.cli.solving import refuse_not_applicable, simulate_entry
-from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.views.heuristics import applicable, catalogue
+from ppsolve.solver.views.heuristics import applicable, catalogue, heuristic_rows
 from ppsolve.solver.views.reports import entry_line, entry_report
 
 
@@ -47,26 +46,11 @@ def heuristics_command(
             kind_of(instance).obstacle(heuristic, instance) for heuristic in heuristics
         ]
     if as_json:
-        print_json(
-            [
-                _row(heuristic, number, obstacles)
-                for number, heuristic in enumerate(heuristics)
-            ]
-        )
+        print_json(heuristic_rows(heuristics, obstacles))
     elif instance is None or obstacles is None:
         stdout_console().print(catalogue(heuristics))
     else:
         stdout_console().print(applicable(instance.name, heuristics, obstacles))
-
-
-def _row(
-    heuristic: Heuristic, number: int, obstacles: list[str | None] | None
-) -> dict[str, Any]:
-    names = ("name", "summary", "made_for", "needs", "source", "is_search")
-    row = {name: getattr(heuristic, name) for name in names}
-    if obstacles is not None:
-        row |= {"applies": obstacles[number] is None, "reason": obstacles[number]}
-    return row
 
 
 @opt.with_option_groups

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, Field, TypeAdapter
-
-from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
-from ppsolve.models.kinds.kfac.result import RefreshEntry, RefreshResult
-from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
-from ppsolve.models.studies.curve import Curve
-from ppsolve.models.studies.goodput.files import GoodputRows, ParamsDocument
-from ppsolve.models.studies.plan.request import PlanRequest
-from ppsolve.models.studies.plan.result import Plan
-from ppsolve.models.studies.what_if import WhatIf
-from ppsolve.solver.api.kinds import all_kinds
 from ppsolve.solver.cli.options import argument
 from ppsolve.solver.cli.output import print_json
+from ppsolve.solver.views.schema import schema_of
 
 
 def schema_command(
@@ -36,57 +22,4 @@ def schema_command(
     ] = None,
 ) -> None:
     """Print the JSON Schema of an instance kind or of results."""
-    documents: dict[str, type[BaseModel]] = {
-        **{kind.name: kind.instance for kind in all_kinds()},
-        "result": Result,
-        "heuristic": HeuristicEntry,
-        "schedule": ScheduleDocument,
-        "kfac-result": RefreshResult,
-        "kfac-heuristic": RefreshEntry,
-        "overlap-result": OverlapResult,
-        "overlap-heuristic": OverlapEntry,
-        "plan": PlanRequest,
-        "plan-result": Plan,
-        "curve": Curve,
-        "what-if": WhatIf,
-        "goodput": ParamsDocument,
-        "goodput-result": GoodputRows,
-    }
-    if kind is not None and kind not in documents:
-        raise InputError(
-            f'unknown kind "{kind}"' + did_you_mean(kind, documents),
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(documents),
-        )
-    schema = _any_instance() if kind is None else documents[kind].model_json_schema()
-    schema = _with_limits(schema)
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
-
-
-def _any_instance() -> dict[str, Any]:
-    union: Any = reduce(or_, (kind.instance for kind in all_kinds()))
-    schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
-    return {"title": "ppsolve instance", **schema}
-
-
-LIMITS = {
-    "ge": "minimum",
-    "le": "maximum",
-    "gt": "exclusiveMinimum",
-    "lt": "exclusiveMaximum",
-}
-"""What pydantic calls the limits of numbers behind a validator of our own, and JSON Schema."""
-
-
-def _with_limits(schema: Any) -> Any:
-    """Return a schema whose limits have the names that validators know."""
-    if isinstance(schema, list):
-        return [_with_limits(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        LIMITS.get(key, key) if isinstance(value, int | float) else key: _with_limits(
-            value
-        )
-        for key, value in schema.items()
-    }
+    print_json(schema_of(kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -48,6 +49,19 @@ def applicable(
         for why, names in by_obstacle.items()
     )
     return Group(*sections, *head, *reasons)
+
+
+def heuristic_rows(
+    heuristics: Sequence[Heuristic], obstacles: Sequence[str | None] | None = None
+) -> list[dict[str, Any]]:
+    """Return heuristics as plain data; `obstacles` as for `applicable`, where they are known."""
+    names = ("name", "summary", "made_for", "needs", "source", "is_search")
+    rows = [
+        {name: getattr(heuristic, name) for name in names} for heuristic in heuristics
+    ]
+    for row, obstacle in zip(rows, obstacles or (), strict=False):
+        row |= {"applies": obstacle is None, "reason": obstacle}
+    return rows
 
 
 def _section(
