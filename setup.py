@@ -11,6 +11,7 @@ setup(
         "ppsolve",
         *(f"ppsolve.{name}" for name in find_packages(include=["models*", "solver*"])),
         "ppsolve.solver.views.page.assets",
+        "ppsolve.solver.service.page",
     ],
     package_dir={"ppsolve.models": "models", "ppsolve.solver": "solver"},
 )

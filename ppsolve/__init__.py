@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.kinds.pipeline.quick import QuickAnswer, QuickAnswers, quick
     from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.run.progress import STOP, Progress
+    from ppsolve.solver.service.client import Client
     from ppsolve.solver.studies.bench.many import Answer, optimize_many
     from ppsolve.solver.studies.curve import curve, optimize_placements, what_if
     from ppsolve.solver.studies.goodput.curve import ScheduleCurve
@@ -75,6 +76,7 @@ register_display("frame", "ppsolve.solver.views.notebook:frame_of")
 
 _HOME = {
     "Answer": "solver.studies.bench.many",
+    "Client": "solver.service.client",
     "Curve": "models.studies.curve",
     "DeadlockError": "models.documents.errors",
     "ErrorCode": "models.documents.errors",
@@ -133,6 +135,7 @@ _HOME = {
 __all__ = [
     "STOP",
     "Answer",
+    "Client",
     "Curve",
     "DeadlockError",
     "ErrorCode",

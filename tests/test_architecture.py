@@ -27,6 +27,7 @@ LAYERS = {
     "library": ["api"],
     "studies": ["studies"],
     "output": ["views", "formats"],
+    "service": ["service"],
     "cli": ["cli"],
 }
 """Modules of ``ppsolve.solver`` by layer, from the lowest layer to the highest.

@@ -38,7 +38,7 @@ def test_the_build_has_every_folder_with_code_and_no_link(monkeypatch):
         for top in ("models", "solver")
         for path in (ROOT / top).rglob("*.py")
     }
-    data = {"ppsolve.solver.views.page.assets"}
+    data = {"ppsolve.solver.views.page.assets", "ppsolve.solver.service.page"}
     assert sorted(told["packages"]) == sorted({"ppsolve"} | folders | data)
     assert told["package_dir"] == {
         "ppsolve.models": "models",

@@ -57,6 +57,11 @@ COMMANDS = {
     "buckets": ("buckets", "Find which collectives of a program to merge."),
     "stress": ("stress", "Replay a schedule with random durations."),
     "diagnose": ("traces", "Compute how far from optimal a recorded run was."),
+    "serve": ("serve", "Answer questions and run jobs over HTTP."),
+    "explore": (
+        "serve",
+        "Open a page that shows schedules while you change a pipeline.",
+    ),
     "export": ("export", "Write a schedule as a file of a runtime or a viewer."),
     "convert": ("convert", "Convert other programs' files."),
 }

@@ -52,6 +52,16 @@ def test_help_loads_no_kind_and_no_search(command: str) -> None:
     assert {name for name in modules if name.startswith(homes)} == set()
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("serve", "--help")])
+def test_help_loads_no_service(arguments: tuple[str, ...]) -> None:
+    modules = imported(*arguments)
+    tops = {name.partition(".")[0] for name in modules}
+    assert tops & {"fastapi", "uvicorn", "asyncio", "sqlite3", "numpy"} == set()
+    assert {
+        name for name in modules if name.startswith("ppsolve.solver.service")
+    } == set()
+
+
 def test_a_file_loads_its_own_kind(tmp_path: Path) -> None:
     op = {"id": "x", "duration": 1, "resources": ["a"]}
     graph = tmp_path / "graph.json"

@@ -1,0 +1,154 @@
+"""``ppsolve serve`` and ``explore``: the library over HTTP, and its page for one person."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ppsolve.models.documents.errors import InputError
+from ppsolve.solver.cli.options import argument, flag, value
+
+if TYPE_CHECKING:
+    from ppsolve.solver.service.settings import ServiceSettings
+
+
+def serve_command(
+    port: Annotated[
+        int, value("N", "Port; 0 for any free one.", min=0, max=65535)
+    ] = 8765,
+    host: Annotated[
+        str,
+        value("NAME", "Address to listen at; others than this machine's need a token."),
+    ] = "127.0.0.1",
+    store: Annotated[
+        Path | None, value("FILE", "Keep jobs here [they end with the service].")
+    ] = None,
+    workers: Annotated[
+        int, value("N", "Processes that answer, and jobs side by side.", min=1, max=64)
+    ] = 2,
+    token_file: Annotated[
+        Path | None, value("FILE", "File with the token that requests must carry.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None, value("URL", "Pages of this site may ask; repeatable.")
+    ] = None,
+    dask: Annotated[
+        str | None, value("ADDRESS", "Run jobs on the cluster of this dask scheduler.")
+    ] = None,
+    max_seconds: Annotated[
+        float, value("S", "Largest time limit of a job.", min=1)
+    ] = 3600.0,
+    memory_limit: Annotated[
+        float | None, value("GIB", "GiB of each job [its share of 90%].", min=0.1)
+    ] = None,
+) -> None:
+    """Answer questions and run jobs over HTTP, with a page to try them on.
+
+    Needs the extra `serve`. Ctrl-C ends it; with --store, jobs that were running are run again by
+    the next service with the same file.
+    """
+    settings = _settings()(
+        host=host,
+        port=port,
+        store=store,
+        workers=workers,
+        token=None if token_file is None else _token(token_file),
+        origins=tuple(origin or ()),
+        dask=dask,
+        job_seconds=max_seconds,
+        job_memory=memory_limit,
+    )
+    if not settings.is_local and settings.token is None:
+        text = f"{host} can be reached from other machines: give --token-file too"
+        raise InputError(text, field="--host")
+    _serve(settings, opens=False)
+
+
+def explore_command(
+    file: Annotated[
+        Path | None,
+        argument("[INSTANCE]", "Instance to begin with (JSON).", show_default=False),
+    ] = None,
+    no_browser: Annotated[
+        bool, flag("Print the address only.", "--no-browser")
+    ] = False,
+) -> None:
+    """Open a page that shows schedules while you change a pipeline.
+
+    Needs the extra `serve`. The page asks a service on a free port of this machine, which ends with
+    Ctrl-C.
+    """
+    instance = None
+    if file is not None:
+        from ppsolve.models.documents.text import instance_data
+        from ppsolve.solver.api.kinds import load_instance
+
+        instance = instance_data(load_instance(file))
+    _serve(_settings()(port=0, instance=instance), opens=not no_browser)
+
+
+def _settings() -> type[ServiceSettings]:
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        text = "the service is not installed; install ppsolve[serve]"
+        raise InputError(text) from None
+    from ppsolve.solver.service.settings import ServiceSettings
+
+    return ServiceSettings
+
+
+def _token(path: Path) -> str:
+    from ppsolve.models.documents.files import read_text
+
+    token = read_text(path).strip()
+    if len(token) < 16 or not token.isascii():
+        text = "expected a token of at least 16 ASCII characters"
+        raise InputError(text, source=str(path), field="--token-file")
+    return token
+
+
+def _serve(settings: ServiceSettings, *, opens: bool) -> None:
+    import socket
+    import webbrowser
+
+    import uvicorn
+
+    from ppsolve.solver.service.app import build_app
+
+    app = build_app(settings)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+            # Whoever reads the address below may connect at once.
+            listener.listen(2048)
+        except OSError as error:
+            text = f"cannot listen at {settings.host}: {error.strerror}"
+            raise InputError(text, field="--port") from None
+        port = listener.getsockname()[1]
+        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        typer.echo(f"http://{name}:{port}/")
+        if opens:
+            webbrowser.open(f"http://{name}:{port}/")
+        _run(uvicorn, app, settings, listener)
+
+
+def _run(uvicorn: Any, app: Any, settings: ServiceSettings, listener: Any) -> None:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=1,
+    )
+    # Signals end it as they should: once it has ended, it raises them again.
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
