@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
@@ -15,7 +16,7 @@ from ppsolve.solver.views.page import tables
 from ppsolve.solver.views.page.schedules import PageSchedule, in_one_unit
 from ppsolve.solver.views.reports import report
 
-# Parts of the script, in the order in which they build on each other.
+# Modules of the chart, in the order in which they build on each other.
 SCRIPTS = (
     "data.js",
     "lanes.js",
@@ -25,6 +26,8 @@ SCRIPTS = (
     "trace.js",
     "controls.js",
 )
+
+NO_SCRIPT = "<noscript><p>The chart needs a script; all figures are in the tables below.</p></noscript>\n"
 
 
 def page(
@@ -46,8 +49,7 @@ def page(
     title = title or (
         ", ".join(names) if studies or len(names) > 1 else schedules[0].shape
     )
-    scripts = "\n".join(tables.asset(name) for name in SCRIPTS)
-    script = f'(() => {{\n"use strict";\n{scripts}\n}})();\n'
+    script = _script()
     return tables.asset("page.html").format(
         title=text(title),
         policy=_policy(script),
@@ -59,6 +61,14 @@ def page(
         ),
         script=f"<script>{script}</script>" if schedules else "",
     )
+
+
+def _script() -> str:
+    """Join the chart's modules: names of all of them are unique, so that none imports another."""
+    modules = "\n".join(tables.asset(name) for name in SCRIPTS)
+    joined = re.sub(r"^import [^;]*;\n|^export ", "", modules, flags=re.MULTILINE)
+    start = 'show(JSON.parse(document.getElementById("data").textContent));'
+    return f'(() => {{\n"use strict";\n{joined}\n{start}\n}})();\n'
 
 
 def _policy(script: str) -> str:
@@ -75,7 +85,11 @@ def _chart(schedules: Sequence[PageSchedule], title: str) -> str:
         "titles": [printable(schedule.title) for schedule in schedules],
         "shown": [schedule.columns() for schedule in schedules],
     }
-    chart = tables.asset("chart.html").replace("{data}", tables.embedded(data))
+    chart = (
+        tables.asset("chart.html")
+        + NO_SCRIPT
+        + f'<script type="application/json" id="data">{tables.embedded(data)}</script>\n'
+    )
     first = [schedule for schedule in schedules if schedule.entry is None]
     heads = (
         f"<h2>{text(schedule.shape)}</h2>" * (schedule.shape != title)

@@ -1,5 +1,12 @@
 // Pointer, wheel, keys, buttons, filters; and the start of it all.
 
+import { NONE, all, factsOf, nameOf, setSchedules, shownNumber, shownTime } from "./data.js";
+import { LANE, arrange, firstPlace, listed, only, opAt, options, rowAt, rows } from "./lanes.js";
+import { fit, pan, pixelsPerTime, reveal, timeAt, view, zoom } from "./view.js";
+import { fillLegend, readLooks, tones } from "./marks.js";
+import { lanes, paint, redraw, resize, scroller } from "./draw.js";
+import { boxOf, choose, chosen, neededBy, refresh } from "./trace.js";
+
 const tip = document.getElementById("tip");
 const factsPlace = document.getElementById("facts");
 const chart = document.getElementById("chart");
@@ -7,7 +14,6 @@ const REACH = 5; // Pixels by which a pointer may miss a narrow op.
 const STEP = 1.4; // Two steps of a key double the scale.
 const MOST_STRIPS = 16; // With more, memory is shown when asked for: lanes come first.
 const pointers = new Map();
-let printing = false;
 let moved = 0;
 
 function filled(place, title, facts) {
@@ -202,6 +208,7 @@ for (const button of chart.querySelectorAll("[data-do]")) {
 
 for (const box of chart.querySelectorAll("[data-show]")) {
   box.addEventListener("change", () => {
+    box.dataset.chosen = "by hand";
     options[box.dataset.show] = box.checked;
     arrange();
     resize();
@@ -226,18 +233,19 @@ function prepareControls() {
   const has = (name) => all.some((shown) => shown[name].some((value) => value !== NONE));
   const devices = new Set(all.flatMap((shown) => shown.lanes.map((lane) => lane.device)));
   const strips = all.reduce((sum, shown) => sum + shown.strips.length, 0);
-  const hide = (query) => { chart.querySelector(query).closest("label").hidden = true; };
-  if (!has("stage")) hide('[data-only="stage"]');
-  if (!has("microbatch")) hide('[data-only="microbatch"]');
-  if (devices.size < 2) hide('[data-only="device"]');
-  if (!strips) hide('[data-show="memory"]');
-  if (all.length < 2) hide('[data-show="overlay"]');
-  options.memory = strips > 0 && strips <= MOST_STRIPS;
-  chart.querySelector('[data-show="memory"]').checked = options.memory;
+  const offer = (query, isUseful) => { chart.querySelector(query).closest("label").hidden = !isUseful; };
+  offer('[data-only="stage"]', has("stage"));
+  offer('[data-only="microbatch"]', has("microbatch"));
+  offer('[data-only="device"]', devices.size > 1);
+  offer('[data-show="memory"]', strips);
+  offer('[data-show="overlay"]', all.length > 1);
+  const box = chart.querySelector('[data-show="memory"]');
+  if (!box.dataset.chosen) box.checked = strips > 0 && strips <= MOST_STRIPS;
+  options.memory = strips > 0 && box.checked;
 }
 
 function setPrinting(now) {
-  printing = now;
+  view.printing = now;
   document.documentElement.classList.toggle("print", now);
   readLooks();
   resize();
@@ -251,13 +259,21 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   redraw();
 });
 scroller.addEventListener("scroll", redraw);
-chart.hidden = false;
-readLooks();
-fillLegend(document.getElementById("legend"));
-prepareControls();
-fit();
-arrange();
 new ResizeObserver(resize).observe(chart);
 addEventListener("resize", resize);
-resize();
-paint();
+
+// Draws schedules in place of those before, over the whole of their time.
+export function show(schedules) {
+  setSchedules(schedules);
+  for (const shown of all) shown.tones = tones(shown);
+  choose(null, NONE);
+  showFacts();
+  chart.hidden = false;
+  readLooks();
+  fillLegend(document.getElementById("legend"));
+  prepareControls();
+  fit();
+  arrange();
+  resize();
+  paint();
+}

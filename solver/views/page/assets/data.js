@@ -1,12 +1,14 @@
 // The schedules of the page: columns become typed arrays, times become the page's unit.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const NONE = -1;
+export const all = [];
+export const chartTexts = { unit: "", titles: [] };
+export let lastMoment = 0;
+export const NONE = -1;
 const WHY = [
   "starts at time 0", "data of", "order on the stream, after", "memory given back by",
   "a given moment", "nothing: the schedule lets it wait",
 ];
-const BY_MEMORY = 3;
+export const BY_MEMORY = 3;
 
 function prepared(columns) {
   const count = columns.start.length;
@@ -106,10 +108,13 @@ function chunks(shown) {
     isCompute(op) ? (rank.get(`${deviceOf(op)}.${shown.stage[op]}`) ?? 0) % 2 : 0);
 }
 
-const all = data.shown.map(prepared);
-const lastMoment = all.reduce((most, shown) => Math.max(most, shown.last, shown.bound ?? 0), 0);
+export function setSchedules({ unit, titles, shown }) {
+  Object.assign(chartTexts, { unit, titles });
+  all.splice(0, all.length, ...shown.map(prepared));
+  lastMoment = all.reduce((most, schedule) => Math.max(most, schedule.last, schedule.bound ?? 0), 0);
+}
 
-function nameOf(shown, op) {
+export function nameOf(shown, op) {
   if (shown.names) return shown.names[op];
   const microbatch = shown.microbatch[op];
   const stage = shown.stage[op];
@@ -119,7 +124,7 @@ function nameOf(shown, op) {
 
 // The labels of an op from the longest to the shortest: its name where stages of a device have to be
 // told apart, letter and micro-batch, and the micro-batch, since colours say the kind.
-function labelsOf(shown, op) {
+export function labelsOf(shown, op) {
   const letter = shown.kinds[shown.kind[op]].letter;
   const slice = shown.slice && shown.slice[op] !== NONE ? `.${shown.slice[op]}` : "";
   const number = shown.microbatch[op] === NONE ? "" : `${shown.microbatch[op]}${slice}`;
@@ -130,7 +135,7 @@ function labelsOf(shown, op) {
 const plainNumber = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 const wholeNumber = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
-function shownNumber(value) {
+export function shownNumber(value) {
   const whole = Math.round(value);
   const isWhole = Math.abs(value - whole) <= 1e-9 * Math.max(1, Math.abs(value));
   return isWhole ? wholeNumber.format(whole) : plainNumber.format(value);
@@ -138,16 +143,16 @@ function shownNumber(value) {
 
 const compactNumber = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
-function compact(value) {
+export function compact(value) {
   return compactNumber.format(value).replace("B", "G");
 }
 
-function shownTime(value) {
-  return `${shownNumber(value)} ${data.unit}`;
+export function shownTime(value) {
+  return `${shownNumber(value)} ${chartTexts.unit}`;
 }
 
 // What is known of an op, as [name, value].
-function factsOf(shown, op) {
+export function factsOf(shown, op) {
   const kind = shown.kinds[shown.kind[op]];
   const lane = shown.home[op] === NONE ? null : shown.lanes[shown.home[op]];
   const [slice, replica] = [shown.slice, shown.replica].map((each) => (each ? each[op] : NONE));

@@ -1,19 +1,25 @@
 // Painting: only what can be seen, and only after something changed.
 
+import { NONE, all, chartTexts, shownTime } from "./data.js";
+import { TITLE, firstPlace, isExceeded, options, rows, total } from "./lanes.js";
+import { axisTimes, pixelsPerTime, view, xOf } from "./view.js";
+import { FONT, brief, cut, fitting, hatching, looks, usualForm, widthOf } from "./marks.js";
+import { paintLinks, paintTrace } from "./trace.js";
+
 const axis = document.querySelector("#axis canvas");
-const lanes = document.getElementById("lanes");
-const scroller = document.getElementById("scroll");
+export const lanes = document.getElementById("lanes");
+export const scroller = document.getElementById("scroll");
 // Pixels from which a bar is drawn by itself. Bars of 2 pixels, one by one, took 199 ms a paint of
 // 32 x 256 at 1,800 pixels, mixed 9 ms; below 5 no letter fits.
 const DIRECT = 5;
-const MOST_LINKS = 3000; // More ops than this: their lines would cover the bars.
+export const MOST_LINKS = 3000; // More ops than this: their lines would cover the bars.
 const PAPER = 1000; // Pixels across a printed page: letters of 11 pixels stay about 6 points high.
 const pens = { axis: axis.getContext("2d"), lanes: lanes.getContext("2d") };
 let waiting = false;
 const mixed = { red: [], green: [], blue: [], weight: [] };
 const stripe = document.createElement("canvas");
 
-function redraw() {
+export function redraw() {
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
@@ -22,8 +28,8 @@ function redraw() {
   });
 }
 
-function resize() {
-  view.width = printing ? Math.min(PAPER, scroller.clientWidth) : scroller.clientWidth;
+export function resize() {
+  view.width = view.printing ? Math.min(PAPER, scroller.clientWidth) : scroller.clientWidth;
   view.gutter = view.width < 600 ? 58 : 104;
   pens.lanes.font = FONT;
   for (const row of rows.filter((each) => each.type === "strip")) {
@@ -31,7 +37,7 @@ function resize() {
     view.gutter = Math.max(view.gutter, Math.min(widthOf(pens.lanes, text) + beside, view.width / 3));
   }
   document.getElementById("tall").style.height = `${total}px`;
-  const most = printing ? total : Math.max(160, Math.round(window.innerHeight * 0.72));
+  const most = view.printing ? total : Math.max(160, Math.round(window.innerHeight * 0.72));
   scroller.style.height = `${Math.min(total, most)}px`;
   view.height = Math.min(total, most);
   sized(axis, view.width, 24);
@@ -51,7 +57,7 @@ function sized(canvas, width, height) {
   canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
-function paint() {
+export function paint() {
   const began = performance.now();
   view.top = scroller.scrollTop;
   view.bars = view.labels = 0;
@@ -74,7 +80,7 @@ function paintAxis(pen) {
   pen.textBaseline = "middle";
   pen.textAlign = "left";
   pen.fillStyle = looks.faint;
-  pen.fillText(data.unit, 4, 12);
+  pen.fillText(chartTexts.unit, 4, 12);
   pen.textAlign = "center";
   const spans = [];
   for (const [time, text] of axisTimes((words) => widthOf(pen, words))) {
@@ -128,7 +134,7 @@ function paintTitle(pen, row, y) {
   pen.font = `600 ${FONT}`;
   const end = shownTime(all[row.shown].last);
   const number = `${row.shown + 1}  `;
-  pen.fillText(cut(pen, `${number}${data.titles[row.shown]}: ${end}`, view.width - 8), 4, y + TITLE / 2);
+  pen.fillText(cut(pen, `${number}${chartTexts.titles[row.shown]}: ${end}`, view.width - 8), 4, y + TITLE / 2);
   pen.font = FONT;
 }
 

@@ -1,19 +1,21 @@
 // Rows of the chart from top to bottom, what of it is filtered, and what lies at a point.
 
-const LANE = 22;
+import { NONE, all, compact } from "./data.js";
+
+export const LANE = 22;
 const NARROW_LANE = 15;
 const STRIP = 15;
-const TITLE = 24;
+export const TITLE = 24;
 const GAP = 4;
 
-const options = { critical: false, slack: false, memory: false, links: false, overlay: false };
-const only = { device: null, stage: null, microbatch: null };
-let rows = [];
-let rowOf = [];
-let total = 0;
+export const options = { critical: false, slack: false, memory: false, links: false, overlay: false };
+export const only = { device: null, stage: null, microbatch: null };
+export let rows = [];
+export let rowOf = [];
+export let total = 0;
 
 // "0-3,7" becomes a test of numbers; null where nothing is asked for, false where it is no list.
-function listed(text) {
+export function listed(text) {
   const ranges = [];
   for (const part of text.split(",").map((piece) => piece.trim()).filter(Boolean)) {
     const found = /^([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?$/.exec(part);
@@ -29,7 +31,7 @@ function add(row) {
   total += row.height;
 }
 
-function arrange() {
+export function arrange() {
   rows = [];
   total = 0;
   if (options.overlay && all.length > 1) arrangeTogether();
@@ -65,7 +67,7 @@ function addStrips(shown, number, device, tag) {
   });
 }
 
-function isExceeded(strip) {
+export function isExceeded(strip) {
   return strip.cap !== null && strip.most > strip.cap * (1 + 1e-9);
 }
 
@@ -102,7 +104,7 @@ function arrangeTogether() {
 }
 
 // The first place of a sorted list where `isPast` holds.
-function firstPlace(length, isPast) {
+export function firstPlace(length, isPast) {
   let low = 0;
   let high = length;
   while (low < high) {
@@ -113,13 +115,13 @@ function firstPlace(length, isPast) {
   return low;
 }
 
-function rowAt(y) {
+export function rowAt(y) {
   const place = firstPlace(rows.length, (number) => rows[number].y > y) - 1;
   return place >= 0 && y < rows[place].y + rows[place].height ? rows[place] : null;
 }
 
 // The op of a lane at a time, or the nearest one within `reach`; points come before ops.
-function opAt(shown, lane, time, reach) {
+export function opAt(shown, lane, time, reach) {
   let best = NONE;
   let least = reach;
   for (const op of lane.points) {
@@ -138,7 +140,7 @@ function opAt(shown, lane, time, reach) {
   return best;
 }
 
-function isWanted(shown, op) {
+export function isWanted(shown, op) {
   const fits = (name) => !only[name] || only[name](shown[name][op]);
   return fits("stage") && fits("microbatch");
 }

@@ -1,12 +1,16 @@
 // Colours of ops, texts on them, and the look of the page in light and dark.
 
-const looks = {};
-const FONT = "11px system-ui, sans-serif";
+import { NONE, all, labelsOf } from "./data.js";
+import { firstPlace, isExceeded } from "./lanes.js";
+import { pixelsPerTime, view } from "./view.js";
+
+export const looks = {};
+export const FONT = "11px system-ui, sans-serif";
 const CONDENSED = 0.75; // Narrower letters are hard to read.
 const widths = new Map();
 const patterns = new Map();
 
-function readLooks() {
+export function readLooks() {
   const style = getComputedStyle(document.documentElement);
   for (const name of ["back", "text", "faint", "line", "lane", "strip", "bad", "mark"]) {
     looks[name] = style.getPropertyValue(`--${name}`).trim();
@@ -27,7 +31,7 @@ function inkOn([red, green, blue]) {
 }
 
 // Two shades of each kind: stages of one device take turns.
-function tones(shown) {
+export function tones(shown) {
   return shown.kinds.map((kind) => [channels(kind.colour), darker(channels(kind.colour))].map((rgb) => ({
     rgb,
     fill: `rgb(${rgb.join(",")})`,
@@ -35,9 +39,7 @@ function tones(shown) {
   })));
 }
 
-for (const shown of all) shown.tones = tones(shown);
-
-function hatching(context) {
+export function hatching(context) {
   if (!patterns.has(context)) {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;
@@ -57,7 +59,7 @@ function hatching(context) {
 // The longest label that fits into a width, the shortest one also a little condensed; nothing where
 // none does. Bars of micro-batches begin with the form that fits most of them: letters here and
 // numbers there would be hard to read.
-function fitting(pen, shown, op, width) {
+export function fitting(pen, shown, op, width) {
   if (width < 5) return "";
   const labels = labelsOf(shown, op);
   const shortest = labels[labels.length - 1];
@@ -66,7 +68,7 @@ function fitting(pen, shown, op, width) {
   return found ?? (widthOf(pen, shortest) * CONDENSED <= width ? shortest : "");
 }
 
-function usualForm(pen, shown) {
+export function usualForm(pen, shown) {
   const labels = labelsOf(shown, shown.typical);
   const width = shown.usual * pixelsPerTime() - 1;
   const form = labels.findIndex((text) => widthOf(pen, text) <= width);
@@ -74,7 +76,7 @@ function usualForm(pen, shown) {
 }
 
 // Measuring a text takes longer than drawing a bar, and labels repeat.
-function widthOf(pen, text) {
+export function widthOf(pen, text) {
   let width = widths.get(text);
   if (width === undefined) {
     width = pen.measureText(text).width;
@@ -83,14 +85,14 @@ function widthOf(pen, text) {
   return width;
 }
 
-function cut(pen, text, width) {
+export function cut(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   const fits = firstPlace(text.length, (length) => pen.measureText(`${text.slice(0, length + 1)}…`).width > width);
   return `${text.slice(0, fits)}…`;
 }
 
 // Names of lanes where there is little room.
-function brief(text) {
+export function brief(text) {
   return view.gutter < 80 ? text.replace(/^device /, "dev ").replace(/^peak /, "") : text;
 }
 
@@ -106,7 +108,8 @@ function lineBox(name) {
   return box;
 }
 
-function fillLegend(place) {
+export function fillLegend(place) {
+  place.replaceChildren();
   const seen = new Map();
   for (const shown of all) {
     const used = new Set(shown.kind);

@@ -1,6 +1,12 @@
 // Chains of ops: what the chosen one waited for back to the start, and what waits for it.
 
-let chosen = null;
+import { BY_MEMORY, NONE, all, nameOf } from "./data.js";
+import { isWanted, options, rowOf, rows } from "./lanes.js";
+import { view, xOf } from "./view.js";
+import { looks } from "./marks.js";
+import { MOST_LINKS, lanes, redraw } from "./draw.js";
+
+export let chosen = null;
 
 // The ops that start the moment an op lets them: by data, by order on a stream, by memory.
 function waiters(shown) {
@@ -44,11 +50,11 @@ function movedBy(shown, op) {
   return [...moved];
 }
 
-function neededBy(shown, op) {
+export function neededBy(shown, op) {
   return shown.needs.op.slice(shown.needs.pointer[op], shown.needs.pointer[op + 1]);
 }
 
-function choose(number, op) {
+export function choose(number, op) {
   if (number === null || op === NONE) {
     chosen = null;
   } else {
@@ -62,7 +68,7 @@ function choose(number, op) {
 }
 
 // How strongly each op is drawn, by filters, the critical path and the chosen op.
-function refresh() {
+export function refresh() {
   all.forEach((shown, number) => {
     const isTraced = chosen !== null && chosen.number === number;
     const base = isTraced ? 0.25 : 1;
@@ -78,7 +84,7 @@ function refresh() {
 }
 
 // Where an op is drawn; null where its lane is hidden.
-function boxOf(number, op) {
+export function boxOf(number, op) {
   const shown = all[number];
   const place = shown.home[op] === NONE ? NONE : rowOf[number][shown.home[op]];
   if (place === NONE) return null;
@@ -98,7 +104,7 @@ function inside(pen, action) {
   pen.restore();
 }
 
-function paintTrace(pen) {
+export function paintTrace(pen) {
   inside(pen, () => {
     if (options.critical) {
       all.forEach((shown, number) => line(pen, number, shown.path, looks.bad, 1.5));
@@ -134,7 +140,7 @@ function line(pen, number, chain, colour, width) {
   pen.lineWidth = 1;
 }
 
-function paintLinks(pen, links) {
+export function paintLinks(pen, links) {
   lanes.dataset.links = links.length;
   if (links.length > MOST_LINKS) return;
   inside(pen, () => {

@@ -1,23 +1,25 @@
 // The part of the time axis that is shown, and how times become pixels.
 
-const view = { from: 0, to: 1, width: 0, height: 0, gutter: 100, top: 0 };
+import { lastMoment } from "./data.js";
+
+export const view = { from: 0, to: 1, width: 0, height: 0, gutter: 100, top: 0, printing: false };
 const PADDING = 0.01; // Share of the schedule that is free behind its end.
 const CLOSEST = 1e-7; // Least share of the schedule in a window: doubles still tell its pixels apart.
 
-function fit() {
+export function fit() {
   view.from = 0;
   view.to = (lastMoment || 1) * (1 + PADDING);
 }
 
-function pixelsPerTime() {
+export function pixelsPerTime() {
   return (view.width - view.gutter) / (view.to - view.from);
 }
 
-function xOf(time) {
+export function xOf(time) {
   return view.gutter + (time - view.from) * pixelsPerTime();
 }
 
-function timeAt(x) {
+export function timeAt(x) {
   return view.from + (x - view.gutter) / pixelsPerTime();
 }
 
@@ -30,12 +32,12 @@ function setWindow(from, to) {
   view.to = first + length;
 }
 
-function zoom(factor, x) {
+export function zoom(factor, x) {
   const fixed = timeAt(x ?? (view.gutter + view.width) / 2);
   setWindow(fixed - (fixed - view.from) / factor, fixed + (view.to - fixed) / factor);
 }
 
-function pan(pixels) {
+export function pan(pixels) {
   const time = pixels / pixelsPerTime();
   const length = view.to - view.from;
   const whole = (lastMoment || 1) * (1 + PADDING);
@@ -45,7 +47,7 @@ function pan(pixels) {
 }
 
 // Moves the window so that a time span can be seen.
-function reveal(begin, end) {
+export function reveal(begin, end) {
   const length = view.to - view.from;
   if (begin >= view.from && end <= view.to) return;
   const middle = (begin + end) / 2;
@@ -55,7 +57,7 @@ function reveal(begin, end) {
 
 // Texts of the axis by their times: steps of 1, 2 or 5 times a power of ten, as many as there is
 // room for, with the digits that tell them apart. Wide texts are further apart.
-function axisTimes(widthOf, apart = 90) {
+export function axisTimes(widthOf, apart = 90) {
   const room = Math.max(2, (view.width - view.gutter) / apart);
   const rough = (view.to - view.from) / room;
   const power = 10 ** Math.floor(Math.log10(rough));
