@@ -60,8 +60,10 @@ def peak_usage(schedule: Schedule, pool: Pool) -> tuple[Fraction, int]:
 def usage(schedule: Schedule, pool: Pool) -> list[tuple[int, Fraction]]:
     """Return the use of a pool over time: ticks, the first at most 0, and amounts from then on."""
     unit, times, held = _changes(schedule, pool)
+    # Few levels repeat; arithmetic of fractions takes long.
+    levels = {level: pool.initial + level * unit for level in set(held.tolist())}
     changes = zip(times.tolist(), held.tolist(), strict=True)
-    steps = [(tick, pool.initial + int(amount) * unit) for tick, amount in changes]
+    steps = [(tick, levels[level]) for tick, level in changes]
     return steps if steps and steps[0][0] <= 0 else [(0, pool.initial), *steps]
 
 

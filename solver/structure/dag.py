@@ -121,24 +121,24 @@ def order_graph(schedule: Schedule) -> Dag:
     return Dag.of(schedule.problem, chain_edges(schedule.resource_orders()))
 
 
-def slack(schedule: Schedule) -> IntArray:
+def slack(schedule: Schedule, graph: Dag | None = None) -> IntArray:
     """Return each op's longest delay that keeps the makespan, int64[n] in ticks.
 
-    The order on every resource is kept; memory is not considered.
+    The order on every resource is kept; memory is not considered. `graph` is its `order_graph`.
     """
-    tails = order_graph(schedule).tails(schedule.problem.duration)
+    tails = (graph or order_graph(schedule)).tails(schedule.problem.duration)
     return schedule.makespan - schedule.start - tails
 
 
-def critical_path(schedule: Schedule) -> list[int]:
+def critical_path(schedule: Schedule, graph: Dag | None = None) -> list[int]:
     """Return a chain of ops up to the last end; each starts as soon as the one before it allows.
 
     The chain begins at an op that no precedence and no resource holds back: it starts at 0, or
-    memory or a chosen delay made it wait.
+    memory or a chosen delay made it wait. `graph` is its `order_graph`.
     """
     if not len(schedule.start):
         return []
-    graph = order_graph(schedule)
+    graph = graph or order_graph(schedule)
     tight = schedule.start[graph.before] + graph.delay == schedule.start[graph.after]
     cause = dict(
         zip(graph.after[tight].tolist(), graph.before[tight].tolist(), strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.printable import printable
-from ppsolve.solver.structure.dag import critical_path, slack
+from ppsolve.solver.structure.dag import critical_path, order_graph, slack
 from ppsolve.solver.structure.owners import owners
 from ppsolve.solver.views.chart import AmountCurve
 from ppsolve.solver.views.colours import KERNEL_KIND, look_of
@@ -36,6 +36,7 @@ def columns_of(
     number = {name: index for index, name in enumerate(dict.fromkeys(kinds))}
     is_named = problem.explicit_names or problem.slices > 1
     names = problem.op_names(range(problem.num_ops)) if is_named else []
+    graph = order_graph(schedule)
     compute = set(problem.span_resources.tolist())
     labels = ("stage", "microbatch", "slice", "replica")
     return {
@@ -49,7 +50,7 @@ def columns_of(
             for name in labels
             if name in problem.numbers
         },
-        "slack": slack(schedule).tolist(),
+        "slack": slack(schedule, graph).tolist(),
         "cause": causes.cause.tolist(),
         "why": causes.why.tolist(),
         "names": list(map(printable, names)) if names else None,
@@ -65,7 +66,7 @@ def columns_of(
         "before": problem.before.tolist(),
         "after": problem.after.tolist(),
         "lag": problem.lag.tolist() if problem.lag.any() else None,
-        "path": critical_path(schedule),
+        "path": critical_path(schedule, graph),
         "strips": [_strip(curve) for curve in curves],
     }
 
