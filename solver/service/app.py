@@ -36,6 +36,8 @@ from ppsolve.solver.views.heuristics import heuristic_rows
 from ppsolve.solver.views.schema import schema_of
 
 PAGE = Path(__file__).parent / "page"
+CHART = Path(page.__file__).parent / "assets"
+"""The chart of reports, whose modules the page loads."""
 
 CHART = Path(page.__file__).parent / "assets"
 """The chart of reports, whose modules the page imports."""

@@ -14,6 +14,8 @@ SMALL: dict[str, Any] = {
 
 ASKED: dict[str, dict[str, Any]] = {
     "quick": {"instance": SMALL},
+    "picture": {"instance": SMALL, "drawn": ["1f1b"], "heuristics": ["1f1b", "gpipe"]},
+    "export": {"instance": SMALL, "schedule": "1f1b", "runtime": "torch"},
     "simulate": {"instance": SMALL, "heuristic": "1f1b"},
     "check": {
         "instance": SMALL,
@@ -43,6 +45,11 @@ ANSWERED: dict[str, dict[str, Any]] = {
         "published": {"1f1b": 90, "gpipe": 90, "looped-bfs": 90},
         "gap": 0.0,
         "time_unit": "us",
+    },
+    "picture": {"value": 90, "bound": 90, "by": "1f1b", "time_unit": "us"},
+    "export": {
+        "files": {"order.csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"},
+        "notes": [],
     },
     "simulate": {"name": "1f1b", "status": "feasible", "value": 90},
     "check": {

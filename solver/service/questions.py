@@ -7,21 +7,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+from annotated_types import MaxLen
 from pydantic import AfterValidator, Field
 
-from ppsolve.models.documents.base import StrictModel
+from ppsolve.models.documents.base import StrictModel, describe
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api import api
 from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.api.registry import known_heuristic
 from ppsolve.solver.kinds.pipeline.quick import QuickAnswer, quick
-from ppsolve.solver.service.pictures import pictures
-
-if TYPE_CHECKING:
-    from ppsolve.models.kinds.pipeline.instance import PipelineInstance
+from ppsolve.solver.service.pictures import picture_of
+from ppsolve.solver.service.runtime_files import runtime_files
 
 Document = dict[str, Any]
 
@@ -65,12 +65,20 @@ def instance_of(document: Document, ops: int) -> Instance:
     return instance
 
 
+def pipeline_of(document: Document, ops: int) -> PipelineInstance:
+    """Return a pipeline of at most so many ops."""
+    instance = instance_of(document, ops)
+    if instance.kind != "pipeline":
+        text = f'expected "pipeline", got {describe(instance.kind)}'
+        raise InputError(text, field="kind", expected="pipeline")
+    return cast("PipelineInstance", instance)
+
+
 class QuickQuestion(ServiceQuestion):
-    """`ppsolve.quick`; with `schedules` also their ops, as the columns of the report's chart."""
+    """`ppsolve.quick`."""
 
     instance: Document
     arrays: dict[str, list[float] | list[list[float]]] = Field(default={})
-    schedules: tuple[HeuristicName, ...] = Field(default=(), max_length=8)
 
     def answer(self, ops: int) -> str:
         """Return value and bound, of each column where there are arrays."""
@@ -83,10 +91,40 @@ class QuickQuestion(ServiceQuestion):
             columns["value"] = [x if x == x else None for x in columns["value"]]
             return json.dumps(columns)
         unit = {"gap": answer.gap, "time_unit": instance.time_unit}
-        drawn = (
-            pictures(instance, self.schedules, answer.bound) if self.schedules else {}
-        )
-        return json.dumps({**asdict(answer), **unit, **drawn})
+        return json.dumps({**asdict(answer), **unit})
+
+
+class PictureQuestion(ServiceQuestion):
+    """What the page shows of a pipeline: the chart of schedules, a row for each heuristic.
+
+    `drawn`: names of heuristics, and documents that hold a schedule of the instance.
+    """
+
+    instance: Document
+    drawn: tuple[HeuristicName | Document, ...] = Field(default=(), max_length=8)
+    heuristics: Literal["all"] | Annotated[tuple[HeuristicName, ...], MaxLen(100)] = ()
+
+    def answer(self, ops: int) -> str:
+        """Return value and bound, with the columns of the report's chart and the rows."""
+        instance = pipeline_of(self.instance, ops)
+        picture = picture_of(instance, self.drawn, self.heuristics)
+        return json.dumps(picture, separators=(",", ":"))
+
+
+class ExportQuestion(ServiceQuestion):
+    """The files of a training runtime.
+
+    `schedule`: the name of a heuristic, or a document that holds a schedule of the instance.
+    """
+
+    instance: Document
+    schedule: HeuristicName | Document
+    runtime: str
+
+    def answer(self, ops: int) -> str:
+        """Return the texts of the files by their names, and what their reader has to know."""
+        instance = pipeline_of(self.instance, ops)
+        return json.dumps(runtime_files(instance, self.schedule, self.runtime))
 
 
 class SimulateQuestion(ServiceQuestion):
@@ -146,6 +184,8 @@ class WhatIfQuestion(ServiceQuestion):
 
 QUESTIONS: dict[str, type[ServiceQuestion]] = {
     "quick": QuickQuestion,
+    "picture": PictureQuestion,
+    "export": ExportQuestion,
     "simulate": SimulateQuestion,
     "check": CheckQuestion,
     "what-if": WhatIfQuestion,

@@ -37,7 +37,8 @@ def test_every_example_of_the_description_is_answered_as_it_says(
             assert str(status) == code
             assert {key: answer[key] for key in answered} == answered
             tried.add(path)
-    assert tried == {"/quick", "/simulate", "/check", "/what-if", "/jobs"}
+    questions = {"/quick", "/picture", "/export", "/simulate", "/check", "/what-if"}
+    assert tried == questions | {"/jobs"}
 
 
 def test_every_reference_of_the_description_leads_somewhere(
@@ -73,10 +74,11 @@ def test_arrays_have_a_row_of_answers(service: RunningService) -> None:
 
 def test_schedules_come_as_columns_of_the_chart(service: RunningService) -> None:
     known = ppsolve.quick(pipeline(drawn(3)))  # type: ignore[arg-type]
-    question = {"instance": drawn(3), "schedules": [*known.published, "list-tail"]}
-    _, answer, _ = ask(service, "POST", "/quick", question)
-    assert len(answer["schedules"]) == len(known.published) + 1
-    for row in answer["schedules"]:
+    names = [*known.published, "list-tail"]
+    question = {"instance": drawn(3), "drawn": names[-2:], "heuristics": names}
+    _, answer, _ = ask(service, "POST", "/picture", question)
+    assert len(answer["heuristics"]) == len(names)
+    for row in answer["heuristics"]:
         entry = ppsolve.simulate(pipeline(drawn(3)), row["name"])
         assert (row["status"], row["makespan"]) == (entry.status, entry.makespan)
     shown = answer["chart"]["shown"]
@@ -88,7 +90,10 @@ def test_schedules_come_as_columns_of_the_chart(service: RunningService) -> None
 WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/quick", {"instance": {"kind": "pipeline"}}, 422, "num_devices"),
     ("/quick", {"instance": drawn(1), "more": 1}, 422, "more"),
-    ("/quick", {"instance": drawn(1), "schedules": ["nobody"]}, 422, "schedules[0]"),
+    ("/picture", {"instance": drawn(1), "drawn": [1]}, 422, None),
+    ("/picture", {"instance": drawn(1), "drawn": ["1f1b"] * 9}, 422, "drawn"),
+    ("/picture", {"instance": drawn(1), "heuristics": ["order-search"]}, 422, None),
+    ("/export", {"instance": drawn(1), "schedule": "1f1b", "runtime": "x"}, 422, None),
     ("/quick", [], 422, None),
     ("/quick", b"\xff", 422, None),
     ("/quick", b"[" * 100_000, 422, None),

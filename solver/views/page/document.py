@@ -27,7 +27,10 @@ SCRIPTS = (
     "controls.js",
 )
 
-NO_SCRIPT = "<noscript><p>The chart needs a script; all figures are in the tables below.</p></noscript>\n"
+NO_SCRIPT = (
+    "<noscript><p>The chart needs a script; "
+    "all figures are in the tables below.</p></noscript>\n"
+)
 
 
 def page(

@@ -66,7 +66,13 @@ class Browser:
     def open(
         self, file: Path, width: int = 1000, height: int = 900, *, dark: bool = False
     ) -> None:
-        """Open a page in a window of a size, in light or dark mode."""
+        """Open a file in a window of a size, in light or dark mode."""
+        self.visit(file.as_uri(), width, height, dark=dark)
+
+    def visit(
+        self, address: str, width: int = 1000, height: int = 900, *, dark: bool = False
+    ) -> None:
+        """Open an address in a window of a size, in light or dark mode."""
         size = {
             "width": width,
             "height": height,
@@ -78,7 +84,7 @@ class Browser:
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"features": [scheme]}
         )
-        self.driver.get(file.as_uri())
+        self.driver.get(address)
         self.settle()
 
     def settle(self) -> None:

@@ -4,7 +4,7 @@ import { NONE, all, factsOf, nameOf, setSchedules, shownNumber, shownTime } from
 import { LANE, arrange, firstPlace, listed, only, opAt, options, rowAt, rows } from "./lanes.js";
 import { fit, pan, pixelsPerTime, reveal, timeAt, view, zoom } from "./view.js";
 import { fillLegend, readLooks, tones } from "./marks.js";
-import { lanes, paint, redraw, resize, scroller } from "./draw.js";
+import { axis, lanes, paint, redraw, resize, scroller } from "./draw.js";
 import { boxOf, choose, chosen, neededBy, refresh } from "./trace.js";
 
 const tip = document.getElementById("tip");
@@ -276,4 +276,17 @@ export function show(schedules) {
   arrange();
   resize();
   paint();
+}
+
+// The whole chart as a PNG, as printed pages have it.
+export async function picture() {
+  setPrinting(true);
+  const whole = document.createElement("canvas");
+  whole.width = lanes.width;
+  whole.height = axis.height + lanes.height;
+  const pen = whole.getContext("2d");
+  pen.drawImage(axis, 0, 0);
+  pen.drawImage(lanes, 0, axis.height);
+  setPrinting(false);
+  return new Promise((done) => { whole.toBlob(done, "image/png"); });
 }

@@ -6,7 +6,7 @@ import { axisTimes, pixelsPerTime, view, xOf } from "./view.js";
 import { FONT, brief, cut, fitting, hatching, looks, usualForm, widthOf } from "./marks.js";
 import { paintLinks, paintTrace } from "./trace.js";
 
-const axis = document.querySelector("#axis canvas");
+export const axis = document.querySelector("#axis canvas");
 export const lanes = document.getElementById("lanes");
 export const scroller = document.getElementById("scroll");
 // Pixels from which a bar is drawn by itself. Bars of 2 pixels, one by one, took 199 ms a paint of
@@ -23,8 +23,7 @@ export function redraw() {
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
-    waiting = false;
-    paint();
+    if (waiting) paint();
   });
 }
 
@@ -58,6 +57,8 @@ function sized(canvas, width, height) {
 }
 
 export function paint() {
+  waiting = false;
+  if (!all.length) return;
   const began = performance.now();
   view.top = scroller.scrollTop;
   view.bars = view.labels = 0;
