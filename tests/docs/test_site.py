@@ -44,7 +44,10 @@ def test_the_navigation_names_every_page_once() -> None:
 def test_every_picture_of_a_page_is_made_by_a_script_and_small() -> None:
     kept = {path.stem: path for path in (DOCS / "pictures").iterdir()}
     photographs = {picture.name for picture in make_report_picture.PICTURES} | {
-        "bench-report"
+        "bench-report",
+        "explore",
+        "explore-dark",
+        "explore-narrow",
     }
     assert kept.keys() == make_pictures.PICTURES.keys() | photographs
     assert {
