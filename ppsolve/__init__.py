@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ppsolve.models.core.violation import Violation
     from ppsolve.models.documents.errors import (
         DeadlockError,
+        ErrorCode,
         InputError,
         NotApplicableError,
         PpsolveError,
@@ -45,7 +46,11 @@ if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
     from ppsolve.models.studies.curve import Curve
     from ppsolve.models.studies.goodput.params import GradParams, PerfParams
-    from ppsolve.models.studies.plan.request import PlanRequest, load_request
+    from ppsolve.models.studies.plan.request import (
+        PlanRequest,
+        load_request,
+        parse_request,
+    )
     from ppsolve.models.studies.plan.result import Plan
     from ppsolve.models.studies.what_if import WhatIf
     from ppsolve.solver.api.api import check, compare, optimize, simulate
@@ -72,6 +77,7 @@ _HOME = {
     "Answer": "solver.studies.bench.many",
     "Curve": "models.studies.curve",
     "DeadlockError": "models.documents.errors",
+    "ErrorCode": "models.documents.errors",
     "GoodputModel": "solver.studies.goodput.model",
     "GradParams": "models.studies.goodput.params",
     "GraphInstance": "models.kinds.graph",
@@ -116,6 +122,7 @@ _HOME = {
     "optimize_many": "solver.studies.bench.many",
     "optimize_placements": "solver.studies.curve",
     "parse_instance": "solver.api.kinds",
+    "parse_request": "models.studies.plan.request",
     "plan": "solver.studies.plan.api",
     "quick": "solver.kinds.pipeline.quick",
     "simulate": "solver.api.api",
@@ -128,6 +135,7 @@ __all__ = [
     "Answer",
     "Curve",
     "DeadlockError",
+    "ErrorCode",
     "GoodputModel",
     "GradParams",
     "GraphInstance",
@@ -172,6 +180,7 @@ __all__ = [
     "optimize_many",
     "optimize_placements",
     "parse_instance",
+    "parse_request",
     "plan",
     "quick",
     "simulate",

@@ -19,7 +19,7 @@ from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe, did_you_mean
 from ppsolve.models.documents.contents import RESULT, refuse_others
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 
 TOLERANCE = Fraction(1, 10**9)
@@ -219,14 +219,22 @@ class _OpRows:
             raise InputError(f"expected an object, got {describe(row)}", field=field)
         for key in ("id", "start"):
             if key not in row:
-                raise InputError("this field is required", field=f"{field}.{key}")
+                raise InputError(
+                    "this field is required",
+                    field=f"{field}.{key}",
+                    code=ErrorCode.MISSING,
+                )
         name = row["id"]
         if not isinstance(name, str):
             text = f"expected the name of an op, got {describe(name)}"
             raise InputError(text, field=f"{field}.id")
         if name not in numbers:
             hint = self.mismatch or did_you_mean(name[:40], numbers)
-            raise InputError(f'unknown op "{name[:40]}"{hint}', field=f"{field}.id")
+            raise InputError(
+                f'unknown op "{name[:40]}"{hint}',
+                field=f"{field}.id",
+                code=ErrorCode.UNKNOWN_NAME,
+            )
         if numbers[name] in self.rows:
             raise InputError(f'the op "{name}" appears twice', field=f"{field}.id")
         return numbers[name]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import StrictModel, field_path, leaves
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.documents.measures import Measure, field_of, measure_at
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
@@ -70,7 +70,9 @@ def _refuse_misspelt(time: str) -> None:
     )
     if meant and time not in SECONDS:
         raise InputError(
-            f'unknown unit "{time}"; did you mean "{meant[0]}"?', field="time_unit"
+            f'unknown unit "{time}"; did you mean "{meant[0]}"?',
+            field="time_unit",
+            code=ErrorCode.UNIT,
         )
 
 
@@ -131,7 +133,9 @@ def _with_memory_unit(
         return units
     if declared not in BYTES:
         raise InputError(
-            _unknown(declared, BYTES), field=field_path((*location, *path))
+            _unknown(declared, BYTES),
+            field=field_path((*location, *path)),
+            code=ErrorCode.UNIT,
         )
     return units | {Measure.MEMORY: declared}
 
@@ -171,13 +175,13 @@ def amount_in(text: str, unit: str) -> Decimal | str:
         return text
     sizes = next((sizes for sizes in SIZES if match[2] in sizes), None)
     if sizes is None:
-        raise InputError(_unknown(match[2], SECONDS | BYTES))
+        raise InputError(_unknown(match[2], SECONDS | BYTES), code=ErrorCode.UNIT)
     if unit not in sizes:
         note = UNDECLARED if sizes is BYTES else ""
         message = (
             f"expected a number in {unit}" if unit else f"expected a plain number{note}"
         )
-        raise InputError(f'{message}, got the text "{text[:40]}"')
+        raise InputError(f'{message}, got the text "{text[:40]}"', code=ErrorCode.UNIT)
     amount = Fraction(match[1]) * sizes[match[2]] / sizes[unit]
     return Context(prec=400).divide(
         Decimal(amount.numerator), Decimal(amount.denominator)

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 MAX_NUMBER = Decimal(10) ** 15
 """Times and amounts above this are taken for mistakes (a year is 3.2e13 microseconds)."""
@@ -35,6 +35,18 @@ MAX_MOMENT = Decimal(10) ** 30
 
 # Exact types first, in tuples: a union with an abstract type takes seven times as long to ask.
 _INTEGRAL, _NUMBERS = (int, Integral), (Decimal, int, float, Real)
+
+
+class WrongTypeError(ValueError):
+    """A value that is no number, or none that is whole."""
+
+    code = ErrorCode.TYPE
+
+
+class OutOfRangeError(ValueError):
+    """A number beyond its limits."""
+
+    code = ErrorCode.RANGE
 
 
 _DOUBLE = Context(prec=15)  # every decimal of so many digits survives as a double
@@ -69,7 +81,7 @@ def as_moment(value: Any) -> Decimal:
 
 def _within(value: Any, limit: Decimal) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
-        raise ValueError(f"expected a number, got {describe(value)}")
+        raise WrongTypeError(f"expected a number, got {describe(value)}")
     if isinstance(value, Decimal):
         number = value
     elif isinstance(value, _INTEGRAL):
@@ -77,14 +89,14 @@ def _within(value: Any, limit: Decimal) -> Decimal:
     else:
         number = Decimal(repr(float(value)))
     if not number.is_finite():
-        raise ValueError(f"expected a finite number, got {number}")
+        raise OutOfRangeError(f"expected a finite number, got {number}")
     if not number:
         return Decimal(0)
     if number.adjusted() > limit.adjusted() or abs(number) > limit:
         allowed = f"at most {limit:.0E}" if number > 0 else f"at least -{limit:.0E}"
-        raise ValueError(f"expected {allowed}, got {number:.6E}")
+        raise OutOfRangeError(f"expected {allowed}, got {number:.6E}")
     if number.adjusted() < -30:
-        raise ValueError(f"expected 0 or at least 1E-30, got {number:.6E}")
+        raise OutOfRangeError(f"expected 0 or at least 1E-30, got {number:.6E}")
     return number
 
 
@@ -92,7 +104,7 @@ def as_decimal(value: Any) -> Decimal:
     """Return a non-negative number as `as_finite` does."""
     number = as_finite(value)
     if number < 0:
-        raise ValueError(f"expected a number >= 0, got {number}")
+        raise OutOfRangeError(f"expected a number >= 0, got {number}")
     return number
 
 
@@ -137,11 +149,11 @@ Number = Annotated[
 
 def _whole(value: Any) -> Any:
     if isinstance(value, bool | str):
-        raise ValueError(f"expected a whole number, got {describe(value)}")
+        raise WrongTypeError(f"expected a whole number, got {describe(value)}")
     if isinstance(value, int | float | Decimal):
         number = as_finite(value)
         if number != number.to_integral_value():
-            raise ValueError(f"expected a whole number, got {describe(value)}")
+            raise WrongTypeError(f"expected a whole number, got {describe(value)}")
         return int(number)
     return value
 
@@ -202,7 +214,9 @@ def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
         raise explain(error, model, source) from None
     except UnicodeEncodeError:
         raise InputError(
-            "expected text that can be written as UTF-8", source=source
+            "expected text that can be written as UTF-8",
+            source=source,
+            code=ErrorCode.SYNTAX,
         ) from None
 
 
@@ -224,14 +238,21 @@ def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
     return f"; known: {', '.join(names[:listed])}{ellipsis}"
 
 
-def error_at(location: tuple[int | str, ...], message: str) -> PydanticCustomError:
+def error_at(
+    location: tuple[int | str, ...],
+    fault: str | ValueError,
+    code: ErrorCode = ErrorCode.VALUE,
+) -> PydanticCustomError:
     """Return an error for a validator to raise about an item deep inside its value.
 
     The location has the indices and fields from the value to the item, where `explain` finds it;
-    the message says in words what is expected.
+    the fault says in words what is expected, and an error its code too.
     """
+    code = getattr(fault, "code", code)
     return PydanticCustomError(
-        "value_at", "{message}", {"message": message, "at": location}
+        "value_at",
+        "{message}",
+        {"message": str(fault), "at": location, "code": code},
     )
 
 
@@ -271,16 +292,21 @@ def explain(
     """
     issues = error.errors(include_url=False)
     issue = next((i for i in issues if i["type"] == "extra_forbidden"), issues[0])
-    location = (*issue["loc"], *issue.get("ctx", {}).get("at", ()))
-    path = field_path(location)
+    context = issue.get("ctx", {})
+    location = (*issue["loc"], *context.get("at", ()))
+    code = _code_of(issue["type"], context)
+    expected: str | tuple[str, ...] | None = None
     message = issue["msg"].removeprefix("Value error, ")
     if issue["type"] == "literal_error":
         message = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", message)  # members of enums
+        expected = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", context["expected"])
     if issue["type"] == "extra_forbidden":
         owner = _model_at(model, location[:-1])
         name = str(location[-1])[:60]
+        names = field_names(owner) if owner else []
+        expected = tuple(names) or None
         message = f'unknown field "{name}"' + (
-            did_you_mean(name, field_names(owner)) if owner else ""
+            did_you_mean(name, names) if names else ""
         )
     elif issue["type"] == "missing":
         message = "this field is required"
@@ -289,15 +315,55 @@ def explain(
     elif issue["type"] in {"tuple_type", "list_type"}:
         message = f"expected a list, got {describe(issue['input'])}"
     elif issue["type"] == "too_short":
-        length = issue["ctx"]["actual_length"] or "none"
-        message = (
-            f"expected at least {_entries(issue['ctx']['min_length'])}, got {length}"
-        )
+        length = context["actual_length"] or "none"
+        message = f"expected at least {_entries(context['min_length'])}, got {length}"
     elif issue["type"] == "too_long":
-        message = f"expected at most {_entries(issue['ctx']['max_length'])}"
+        message = f"expected at most {_entries(context['max_length'])}"
     elif not message.startswith("expected"):
-        message = f"{message[0].lower()}{message[1:]}, got {describe(issue['input'])}"
-    return InputError(message, source=source, field=path or None)
+        text = f"{message[0].lower()}{message[1:]}"
+        expected = expected or text.removeprefix("input should be ")
+        message = f"{text}, got {describe(issue['input'])}"
+    return InputError(
+        message,
+        source=source,
+        field=field_path(location) or None,
+        code=code,
+        expected=expected,
+    )
+
+
+def _code_of(fault: str, context: dict[str, Any]) -> ErrorCode:
+    """Code of an issue: that of its type, or what a validator of our own says."""
+    said = context.get("code") or getattr(context.get("error"), "code", None)
+    return _CODES.get(fault) or said or ErrorCode.VALUE
+
+
+_CODES = {
+    "extra_forbidden": ErrorCode.UNKNOWN_FIELD,
+    "missing": ErrorCode.MISSING,
+    "too_short": ErrorCode.LENGTH,
+    "too_long": ErrorCode.LENGTH,
+    "union_tag_invalid": ErrorCode.UNKNOWN_NAME,
+    **dict.fromkeys(
+        ("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+        ErrorCode.RANGE,
+    ),
+    **dict.fromkeys(
+        (
+            "model_type",
+            "model_attributes_type",
+            "dict_type",
+            "tuple_type",
+            "list_type",
+            "string_type",
+            "bool_type",
+            "int_type",
+            "float_type",
+        ),
+        ErrorCode.TYPE,
+    ),
+}
+"""What pydantic calls faults, for programs; other faults say their code themselves."""
 
 
 def _entries(count: int) -> str:

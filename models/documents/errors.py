@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable
+
+# Messages say "expected this, got that", or why something else is wrong with what is there.
+_EXPECTED = re.compile(
+    r"expected (.+?)(?:,? got .*|; .*|, (?:this is|the file|nothing) .*)?$", re.DOTALL
+)
+
+
+class ErrorCode(StrEnum):
+    """What is wrong, for programs; codes stay, while the sentences of errors may change."""
+
+    VALUE = "value"  # a value that does not fit, as `expected` says
+    TYPE = "type"  # an object, a list, a number or a text was expected
+    RANGE = "range"  # a number beyond its limits
+    LENGTH = "length"  # a list with too many or too few entries
+    MISSING = "missing"  # a field that is required
+    UNKNOWN_FIELD = "unknown-field"
+    UNKNOWN_NAME = "unknown-name"  # a name that is none of those in question
+    UNIT = "unit"  # an unknown unit, or one of something else
+    CONFLICT = "conflict"  # fields or options that exclude each other
+    UNSUPPORTED = "unsupported"  # a valid document that is more than a function takes
+    SYNTAX = "syntax"  # text that is no JSON
+    FILE = "file"  # a file that cannot be read or written
+    NOT_APPLICABLE = "not-applicable"  # a heuristic outside what it is defined on
+    FAILED = "failed"  # a heuristic or search without an answer
+    DEADLOCK = "deadlock"  # orders that wait for each other
+    MEMORY_DEADLOCK = "memory-deadlock"  # ops that wait for memory
+    USAGE = "usage"  # a command line with an unknown option or argument
+    INTERRUPTED = "interrupted"
+    OUT_OF_MEMORY = "out-of-memory"
+    INTERNAL = "internal"  # a defect of ppsolve
 
 
 class PpsolveError(Exception):
     """Root of all deliberate errors; its text is fit to be shown to a user."""
+
+    code: ErrorCode = ErrorCode.FAILED
+    field: str | None = None
+    expected: str | tuple[str, ...] | None = None
 
 
 class InputError(PpsolveError):
@@ -25,6 +61,11 @@ class InputError(PpsolveError):
         Dotted path of the offending field, e.g. ``times.forward[2]``.
     longest : int
         Characters of the message that are shown; more for lists of right values.
+    code : ErrorCode
+        What is wrong, in one word that does not change between releases.
+    expected : str, tuple of str, or None
+        What would be right: a phrase, or all names; by default what a message of the form
+        ``expected ..., got ...`` says.
     """
 
     def __init__(
@@ -34,28 +75,48 @@ class InputError(PpsolveError):
         source: str | None = None,
         field: str | None = None,
         longest: int = LONGEST_PART,
+        code: ErrorCode = ErrorCode.VALUE,
+        expected: str | tuple[str, ...] | None = None,
     ) -> None:
         self.message = message
         self.source = source
         self.field = field
         self.longest = longest
+        self.code = code
+        clause = _EXPECTED.match(message)
+        self.expected = clause[1] if expected is None and clause else expected
         prefixes = [printable(prefix) for prefix in (source, field) if prefix]
         super().__init__(": ".join([*prefixes, printable(message, longest)]))
 
-    def located(self, source: str) -> InputError:
-        """Return the same error with `source` filled in where it was unknown."""
+    def moved(self, source: str | None, field: str | None) -> InputError:
+        """Return the same error about another file and field.
+
+        Parameters
+        ----------
+        source, field : str or None
+            Where the error is now.
+
+        Returns
+        -------
+        InputError
+            A new error with the same message, code and expected value.
+        """
         return InputError(
             self.message,
-            source=self.source or source,
-            field=self.field,
+            source=source,
+            field=field,
             longest=self.longest,
+            code=self.code,
+            expected=self.expected,
         )
+
+    def located(self, source: str) -> InputError:
+        """Return the same error with `source` filled in where it was unknown."""
+        return self.moved(self.source or source, self.field)
 
     def about(self, field: str) -> InputError:
         """Return the same error with another field."""
-        return InputError(
-            self.message, source=self.source, field=field, longest=self.longest
-        )
+        return self.moved(self.source, field)
 
 
 @contextmanager
@@ -87,6 +148,8 @@ class NotApplicableError(PpsolveError):
         Name of the heuristic, if the context does not give it.
     """
 
+    code = ErrorCode.NOT_APPLICABLE
+
     def __init__(self, reason: str, heuristic: str | None = None) -> None:
         self.reason, self.heuristic = reason, heuristic
         super().__init__(
@@ -107,6 +170,8 @@ class DeadlockError(PpsolveError):
         Names of the ops on the cycle, each waiting for the one before it.
     """
 
+    code = ErrorCode.DEADLOCK
+
     def __init__(self, cycle: list[str]) -> None:
         self.cycle = cycle
         self.circle = " -> ".join([*cycle, cycle[0]])
@@ -121,6 +186,8 @@ class MemoryDeadlockError(PpsolveError):
     op, pool : str
         Name of an op that waits, and of the memory pool it waits for.
     """
+
+    code = ErrorCode.MEMORY_DEADLOCK
 
     def __init__(self, op: str, pool: str) -> None:
         self.op, self.pool = op, pool

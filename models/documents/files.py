@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ppsolve.models.documents.contents import BYTES, TEXTS, describe_text
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 STANDARD_STREAM = "-"
 
@@ -65,14 +65,16 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
                 os.set_blocking(stream.fileno(), True)
             yield stream
     except FileNotFoundError:
-        raise InputError("no such file", source=source) from None
+        raise InputError("no such file", source=source, code=ErrorCode.FILE) from None
     except IsADirectoryError:
         raise InputError(
-            "expected a file, this is a directory", source=source
+            "expected a file, this is a directory", source=source, code=ErrorCode.FILE
         ) from None
     except OSError as error:
         raise InputError(
-            f"cannot be read: {error.strerror or error}", source=source
+            f"cannot be read: {error.strerror or error}",
+            source=source,
+            code=ErrorCode.FILE,
         ) from None
 
 
@@ -89,6 +91,7 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
             "expected a file, or a pipe with a writer; nothing arrived within "
             f"{WRITER_SECONDS:g} s",
             source=source,
+            code=ErrorCode.FILE,
         )
     is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
     if (
@@ -97,7 +100,11 @@ def _refuse_special(stream: BinaryIO, path: str | Path, source: str) -> None:
         or os.path.samestat(status, os.stat(os.devnull))
     ):
         return
-    raise InputError("expected a file or a pipe, this is a device", source=source)
+    raise InputError(
+        "expected a file or a pipe, this is a device",
+        source=source,
+        code=ErrorCode.FILE,
+    )
 
 
 def _has_writer(stream: BinaryIO, path: str | Path) -> bool:
@@ -194,19 +201,23 @@ def parse_json(text: str, source: str) -> Any:
     except json.JSONDecodeError as error:
         if not text.strip():
             raise InputError(
-                "expected JSON, the file is empty", source=source
+                "expected JSON, the file is empty", source=source, code=ErrorCode.SYNTAX
             ) from None
         truncated = error.pos >= len(text.rstrip())
         hint = "the file ends too early (truncated?)" if truncated else error.msg
         description = describe_text(text[:BEGINNING], TEXTS)
         message = f"not valid JSON: line {error.lineno}, column {error.colno}: {hint}"
         message = f"expected JSON text, {description}" if description else message
-        raise InputError(message, source=source) from None
+        raise InputError(message, source=source, code=ErrorCode.SYNTAX) from None
     except RecursionError:
-        raise InputError("not usable JSON: nested too deeply", source=source) from None
+        raise InputError(
+            "not usable JSON: nested too deeply", source=source, code=ErrorCode.SYNTAX
+        ) from None
     except ArithmeticError:
         raise InputError(
-            "not usable JSON: a number has too many digits", source=source
+            "not usable JSON: a number has too many digits",
+            source=source,
+            code=ErrorCode.SYNTAX,
         ) from None
     except InputError as error:
         raise error.located(source) from None
@@ -242,7 +253,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             _replace(target, data)
     except OSError as error:
         raise InputError(
-            f"cannot be written: {error.strerror}", source=str(path)
+            f"cannot be written: {error.strerror}",
+            source=str(path),
+            code=ErrorCode.FILE,
         ) from None
 
 

@@ -23,7 +23,7 @@ from ppsolve.models.core.problem import (
 )
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
 
@@ -128,6 +128,7 @@ def _refuse_unknown(
             raise InputError(
                 f'unknown {what} "{name}"' + did_you_mean(name, sorted(known)),
                 field=field,
+                code=ErrorCode.UNKNOWN_NAME,
             )
 
 

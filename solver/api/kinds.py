@@ -27,7 +27,7 @@ from ppsolve.models.documents.contents import (
     kind_named,
     refuse_others,
 )
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 
@@ -80,7 +80,10 @@ def kind_of(instance: Instance) -> Kind[Any]:
     kind = known_kind(instance.kind)
     if kind is None:
         raise InputError(
-            f'unknown kind "{instance.kind}"', source=instance.name, field="kind"
+            f'unknown kind "{instance.kind}"',
+            source=instance.name,
+            field="kind",
+            code=ErrorCode.UNKNOWN_NAME,
         )
     return kind
 
@@ -109,24 +112,35 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
         Names `source`, the field and what would be right.
     """
     if not isinstance(data, dict):
-        raise InputError(f"expected an object, got {describe(data)}", source=source)
+        text = f"expected an object, got {describe(data)}"
+        raise InputError(text, source=source, code=ErrorCode.TYPE)
     description = describe_document(data)
     if description is not None and description != INSTANCE:
         raise InputError(description, source=source)
     if "kind" not in data:
         text = f"this field is required (one of {', '.join(KINDS)})"
-        raise InputError(text, source=source, field="kind")
+        raise InputError(text, source=source, field="kind", code=ErrorCode.MISSING)
     name = data["kind"]
     kind = known_kind(name) if isinstance(name, str) else None
     if kind is None:
         word = name[:40] if isinstance(name, str) else ""
         label = f'"{word}"' if isinstance(name, str) else describe(name)
         text = f"unknown kind {label}" + did_you_mean(word, KINDS)
-        raise InputError(text, source=source, field="kind")
+        raise InputError(
+            text,
+            source=source,
+            field="kind",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(KINDS),
+        )
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
         text = f"expected 1 (the only version), got {describe(version)}"
-        raise InputError(text, source=source, field="schema")
+        raise InputError(
+            text,
+            source=source,
+            field="schema",
+        )
     return kind.parse(data, source)
 
 

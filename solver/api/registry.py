@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import all_kinds, kind_of
@@ -88,7 +88,12 @@ def known_heuristic(name: str) -> Heuristic:
     match = by_name.get(name.lower())
     if match is None:
         hint = did_you_mean(name.lower(), all_heuristics(), listed=len(by_name))
-        raise InputError(f'unknown heuristic "{name[:60]}"{hint}', longest=LONGEST_LINE)
+        raise InputError(
+            f'unknown heuristic "{name[:60]}"{hint}',
+            longest=LONGEST_LINE,
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(all_heuristics()),
+        )
     return match
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import all_kinds, kind_of
 from ppsolve.solver.clock import Clock
@@ -26,7 +26,10 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     names = {name: None for kind in all_kinds() for name in kind.runtimes}
     if runtime not in names:
         raise InputError(
-            f'unknown runtime "{runtime}"' + did_you_mean(runtime, names), field=FIELD
+            f'unknown runtime "{runtime}"' + did_you_mean(runtime, names),
+            field=FIELD,
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(names),
         )
     kind = kind_of(instance)
     if runtime not in kind.runtimes:

@@ -15,7 +15,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.studies.bench.file import (
@@ -322,7 +322,11 @@ def bench_report_command(
     """
     outputs = list(output or ())
     if as_json and as_latex:
-        raise InputError("expected only one of them", field="--json, --latex")
+        raise InputError(
+            "expected only one of them",
+            field="--json, --latex",
+            code=ErrorCode.CONFLICT,
+        )
     inputs = [results] if baseline is None else [results, baseline]
     _check_outputs(outputs, pictures, inputs)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
@@ -365,7 +369,9 @@ def _form(path: Path) -> str:
     endings = [end for end in FORMS if path.name.lower().endswith(end)]
     if not endings:
         message = f"expected a file name ending in {', '.join(FORMS)}"
-        raise InputError(message, source=str(path), field="--output")
+        raise InputError(
+            message, source=str(path), field="--output", code=ErrorCode.FILE
+        )
     return max(endings, key=len)
 
 

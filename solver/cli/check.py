@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.api.kinds import instance_in, load_instance, owner_in
 from ppsolve.solver.cli import options as opt
@@ -91,7 +91,9 @@ def _check_files(
     from ppsolve.solver.api.bound_check import check_bound
 
     if str(instance_file) == str(result_file) == "-":
-        raise InputError("only one of the two files can be standard input")
+        raise InputError(
+            "only one of the two files can be standard input", code=ErrorCode.CONFLICT
+        )
     source = source_name(result_file or instance_file)
     separate = None if result_file is None else load_instance(instance_file)
     data = read_json(result_file or instance_file)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import write_bytes
 from ppsolve.models.studies.curve import Curve, Over, SolvedPoint
 from ppsolve.models.studies.what_if import WhatIf
@@ -101,7 +101,8 @@ def _one_of(ranges: dict[Over, str | None]) -> tuple[Over, str]:
     if len(specified) != 1:
         names = ", ".join(f"--{over}" for over in ranges)
         raise InputError(
-            f"expected exactly one of {names}, e.g. --capacity 0.5p:2p:0.125p"
+            f"expected exactly one of {names}, e.g. --capacity 0.5p:2p:0.125p",
+            code=ErrorCode.CONFLICT,
         )
     return specified[0]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_json, source_name, write_text
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.checker import check_schedule
@@ -207,7 +207,9 @@ def _export_picture(
 ) -> None:
     """Write the schedules of documents as one file of a viewer; `heuristic` is of the first."""
     if [*files, str(instance)].count("-") > 1:
-        raise InputError("only one of the files can be standard input")
+        raise InputError(
+            "only one of the files can be standard input", code=ErrorCode.CONFLICT
+        )
     fallback = None if instance is None else load_instance(instance)
     schedules, names = [], [source_name(file) for file in files]
     for index, (file, name) in enumerate(zip(files, names, strict=True)):

@@ -137,7 +137,7 @@ def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instan
         for offset in range(count):
             yield name, generate(seed=first + offset, **options)
     except InputError as error:
-        raise InputError(error.message, source=source, field=error.field) from None
+        raise error.moved(source, error.field) from None
 
 
 def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:

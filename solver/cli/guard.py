@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import signal
@@ -14,23 +15,25 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from ppsolve.models.documents.errors import (
+    ErrorCode,
     InputError,
     PpsolveError,
     causes,
     is_interrupt,
 )
-from ppsolve.models.documents.printable import LONGEST_LINE, printable
+from ppsolve.models.documents.printable import LONGEST_LINE, plain_json, printable
 
 if TYPE_CHECKING:
     from ppsolve.models.instances import Instance
 
 VERBOSE_KEY = "ppsolve.verbose"
+JSON_KEY = "ppsolve.json"
 
 
 class ExitCode(IntEnum):
@@ -50,6 +53,11 @@ class ExitCode(IntEnum):
 
 class GuardedGroup(TyperGroup):
     """Command group that turns every error of its commands into one line and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the program's own options, and remember if the command is to print JSON."""
+        ctx.meta[JSON_KEY] = "--json" in args
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -77,7 +85,8 @@ def postpone(error: PpsolveError) -> None:
 def guarded(meta: dict[str, Any]) -> Iterator[None]:
     """Map errors to exit codes: input 2, interrupt 130, closed pipe 141, anything else 1.
 
-    Errors of the command line itself are left to typer, which knows the command's usage.
+    Errors of the command line itself are left to typer, which knows the command's usage. Where
+    ``meta`` says that the command prints JSON, the last line of stderr is the error as JSON.
     """
     with output_kept(), _errors_told(meta):
         waiting: list[PpsolveError] = []
@@ -113,28 +122,68 @@ def output_kept() -> Iterator[None]:
 
 @contextmanager
 def _errors_told(meta: dict[str, Any]) -> Iterator[None]:
+    as_json = bool(meta.get(JSON_KEY))
     try:
         yield
-    except PpsolveError as error:
-        say(f"error: {error}")
-        raise typer.Exit(ExitCode.USAGE) from None
-    except KeyboardInterrupt:
-        say("interrupted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:
-        is_of_typer = isinstance(error, (typer.Exit, typer.Abort)) or hasattr(
-            error, "show"
-        )
-        if is_of_typer or _is_about_stream(error):
+    except (typer.Exit, typer.Abort):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        is_shown_by_typer = hasattr(error, "show") and not as_json
+        if is_shown_by_typer or _is_about_stream(error):
             raise
-        if is_interrupt(error):
-            say("interrupted")
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
-        if is_out_of_memory(error):
-            say(f"error: {OUT_OF_MEMORY}")
-            raise typer.Exit(ExitCode.INTERNAL) from None
-        _report_internal(error, with_traceback=bool(meta.get(VERBOSE_KEY)))
-        raise typer.Exit(ExitCode.INTERNAL) from None
+        failure = _failure(error, with_traceback=bool(meta.get(VERBOSE_KEY)))
+        if as_json:
+            _say_json(failure, error)
+        else:
+            say(f"{failure.label}{failure.text}")
+        raise typer.Exit(failure.exit_code) from None
+
+
+class _CommandFailure(NamedTuple):
+    """What is said of an error, and what the process returns."""
+
+    label: str
+    text: str
+    code: ErrorCode
+    exit_code: ExitCode
+
+
+def _failure(error: BaseException, *, with_traceback: bool) -> _CommandFailure:
+    if isinstance(error, PpsolveError):
+        return _CommandFailure("error: ", str(error), error.code, ExitCode.USAGE)
+    if hasattr(error, "format_message"):
+        return _CommandFailure(
+            "", error.format_message(), ErrorCode.USAGE, ExitCode.USAGE
+        )
+    if is_interrupt(error):
+        return _CommandFailure(
+            "", "interrupted", ErrorCode.INTERRUPTED, ExitCode.INTERRUPTED
+        )
+    if is_out_of_memory(error):
+        code = ErrorCode.OUT_OF_MEMORY
+        return _CommandFailure("error: ", OUT_OF_MEMORY, code, ExitCode.INTERNAL)
+    if with_traceback:
+        say(*traceback.format_exc().splitlines())
+    hint = "" if with_traceback else "; --verbose shows where"
+    text = (
+        f"{type(error).__name__}: {' '.join(str(error).split())} "
+        f"(a defect of ppsolve: please report it with the input file{hint})"
+    )
+    return _CommandFailure(
+        "internal error: ", text, ErrorCode.INTERNAL, ExitCode.INTERNAL
+    )
+
+
+def _say_json(failure: _CommandFailure, error: BaseException) -> None:
+    """Write an error to stderr as one line of JSON, whole."""
+    document = {"code": failure.code, "message": failure.text}
+    for name in ("message", "source", "field", "expected"):
+        part = getattr(error, name, None)
+        if isinstance(error, PpsolveError) and part is not None:
+            document[name] = part
+    with suppress(OSError):
+        sys.stderr.write(plain_json(json.dumps({"error": document})) + "\n")
+        sys.stderr.flush()
 
 
 @contextmanager
@@ -147,9 +196,7 @@ def about_file(instance: Instance, path: str | Path) -> Iterator[None]:
     except InputError as error:
         if error.source != instance.name:
             raise
-        raise InputError(
-            error.message, source=source_name(path), field=error.field
-        ) from None
+        raise error.moved(source_name(path), error.field) from None
 
 
 @contextmanager
@@ -189,7 +236,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     )
 
 
-def _is_about_stream(error: Exception) -> bool:
+def _is_about_stream(error: BaseException) -> bool:
     """Whether writing to stdout failed; files of a command are known by their names."""
     if isinstance(error, BrokenPipeError):
         return True
@@ -197,16 +244,6 @@ def _is_about_stream(error: Exception) -> bool:
         isinstance(error, OSError)
         and not error.filename
         and error.errno in STREAM_FAILURES
-    )
-
-
-def _report_internal(error: Exception, *, with_traceback: bool) -> None:
-    say(*(traceback.format_exc().splitlines() if with_traceback else ()))
-    text = " ".join(str(error).split())
-    hint = "" if with_traceback else "; --verbose shows where"
-    say(
-        f"internal error: {type(error).__name__}: {text} "
-        f"(a defect of ppsolve: please report it with the input file{hint})"
     )
 
 

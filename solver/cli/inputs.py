@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import (
@@ -48,7 +48,9 @@ def load_pipeline(
     standard input, or what is wrong with the first.
     """
     if str(path) == str(companion) == "-":
-        raise InputError("only one of the two files can be standard input")
+        raise InputError(
+            "only one of the two files can be standard input", code=ErrorCode.CONFLICT
+        )
     data = read_with_files(path)
     claims = data if is_result(data) else None
     instance = (instance_in if claims else parse_instance)(data, source_name(path))

@@ -140,10 +140,7 @@ def _about_start(path: Path | None) -> Iterator[Any]:
         if error.field != "start":
             raise
         # A task that takes no start names the instance, which is not what has to change.
-        message, source = error.message, source_name(path)
-        raise InputError(
-            message, source=source, field="start", longest=error.longest
-        ) from None
+        raise error.moved(source_name(path), "start") from None
 
 
 def _cases(files: list[str]) -> list[NamedInstance]:

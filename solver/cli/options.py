@@ -79,7 +79,10 @@ Runtime = Annotated[
         "--for",
     ),
 ]
-Json = Annotated[bool, flag("Print one JSON document on stdout.", "--json")]
+Json = Annotated[
+    bool,
+    flag("Print one JSON document on stdout, errors as JSON on stderr.", "--json"),
+]
 Output = Annotated[
     Path | None,
     value("FILE", "Write the result (JSON) here; - is stdout.", "--output", "-o"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import (
     destination,
     is_read_only,
@@ -48,7 +48,7 @@ def check_writable(
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
     if problem:
-        raise InputError(problem, source=str(output), field=option)
+        raise InputError(problem, source=str(output), field=option, code=ErrorCode.FILE)
 
 
 def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> None:
@@ -62,12 +62,17 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
         if path is None:
             continue
         if str(path) == "-" and option != "--output":
-            raise InputError("expected a file, got -", field=option)
+            raise InputError(
+                "expected a file, got -", field=option, code=ErrorCode.FILE
+            )
         check_writable(path, *inputs, option=option)
         owner = owners.setdefault(destination(path).absolute(), option)
         if owner != option:
             raise InputError(
-                f"{owner} writes there too", source=str(path), field=option
+                f"{owner} writes there too",
+                source=str(path),
+                field=option,
+                code=ErrorCode.FILE,
             )
     chart = outputs.get("--chart")
     if chart is not None:
@@ -103,7 +108,7 @@ def check_folder(folder: Path, option: str) -> None:
     """Refuse a folder that is a file, before any work is done; the error names the option."""
     if folder.exists() and not folder.is_dir():
         message = "expected a folder, this is a file"
-        raise InputError(message, source=str(folder), field=option)
+        raise InputError(message, source=str(folder), field=option, code=ErrorCode.FILE)
 
 
 def make_folder(folder: Path, option: str) -> None:
@@ -112,7 +117,9 @@ def make_folder(folder: Path, option: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"cannot be made: {error.strerror}"
-        raise InputError(message, source=str(folder), field=option) from None
+        raise InputError(
+            message, source=str(folder), field=option, code=ErrorCode.FILE
+        ) from None
 
 
 Document = BaseModel | list[BaseModel] | dict[str, Any]

@@ -134,7 +134,7 @@ def _about_request(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         if error.field in OPTION_OF:
-            raise InputError(error.message, field=OPTION_OF[error.field]) from None
+            raise error.moved(None, OPTION_OF[error.field]) from None
         raise error.located(source_name(path)) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.api.stress import RUNS, stress
@@ -55,7 +55,9 @@ def stress_command(
     """
     check_writable(output, file, *([instance] if instance else []))
     if str(file) == str(instance) == "-":
-        raise InputError("only one of the files can be standard input")
+        raise InputError(
+            "only one of the files can be standard input", code=ErrorCode.CONFLICT
+        )
     data = read_json(file)
     by_kind = _recorded(trace or [], data) | {
         kind or ALL_KINDS: number

@@ -15,7 +15,7 @@ from ppsolve.models.documents.contents import (
     describe_document,
     describe_text,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import opened, read_json
 from ppsolve.models.studies.trace import table
 from ppsolve.solver.formats.kineto.events import unpacked
@@ -57,7 +57,12 @@ def read_trace(
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))
-        raise InputError(f'unknown format "{format[:40]}"{hint}', field="--format")
+        raise InputError(
+            f'unknown format "{format[:40]}"{hint}',
+            field="--format",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=("auto", *READERS),
+        )
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
     trace = table.checked(READERS[name](files))
@@ -100,7 +105,7 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
     seen: set[Path] = set()
     for file in files:
         if not file.exists():
-            raise InputError("no such file", source=str(file))
+            raise InputError("no such file", source=str(file), code=ErrorCode.FILE)
         if file.resolve() in seen:
             raise InputError("this file is given twice", source=str(file))
         seen.add(file.resolve())
@@ -165,4 +170,6 @@ def _beginning(path: Path) -> bytes:
     except EOFError:
         raise InputError("the compressed file is cut off", source=str(path)) from None
     except zlib.error as error:
-        raise InputError(f"cannot be read: {error}", source=str(path)) from None
+        raise InputError(
+            f"cannot be read: {error}", source=str(path), code=ErrorCode.FILE
+        ) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.documents.base import describe, field_names
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
 from ppsolve.models.kinds.overlap.instance import OverlapInstance, OverlapNode
 
@@ -43,7 +43,11 @@ def _renamed(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}")
     if "unit" in data and "time_unit" in data:
-        raise InputError("expected either unit or time_unit, got both", field="unit")
+        raise InputError(
+            "expected either unit or time_unit, got both",
+            field="unit",
+            code=ErrorCode.CONFLICT,
+        )
     if not isinstance(data.get("unit", ""), str):
         raise InputError(f"expected a text, got {describe(data['unit'])}", field="unit")
     return {

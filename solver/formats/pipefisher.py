@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsolve.models.documents.base import describe, series
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import STANDARD_STREAM
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, START, UP_PIPE, parse_label
@@ -57,7 +57,7 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
         )
     except OSError as error:
         raise InputError(
-            f"cannot be read: {error.strerror}", source=str(folder)
+            f"cannot be read: {error.strerror}", source=str(folder), code=ErrorCode.FILE
         ) from None
     hidden = [path.name for path in pickles if path.name.startswith(".")]
     named = (
@@ -69,7 +69,7 @@ def _in_folder(folder: Path, warnings: list[str]) -> list[Path]:
     if not files:
         hint = f" ({len(hidden)} hidden: name it to read it)" if hidden else ""
         text = f"expected a folder with timelines named *.pickle, there is none{hint}"
-        raise InputError(text, source=str(folder))
+        raise InputError(text, source=str(folder), code=ErrorCode.FILE)
     if hidden:
         warnings.append(f"{folder}: hidden files are not read: {', '.join(hidden[:3])}")
     return files

@@ -14,7 +14,7 @@ from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.contents import RESULT, refuse_others
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.labels import OFFLOAD_KIND, RELOAD_KIND
 from ppsolve.models.kinds.pipeline.layers import counts_of_document, named_counts
@@ -288,7 +288,12 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
         text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(
             heuristic, by_name
         )
-        raise InputError(text, field="--heuristic")
+        raise InputError(
+            text,
+            field="--heuristic",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(by_name),
+        )
     return {"instance": data.get("instance"), **by_name[heuristic]}
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import KEPT
@@ -210,7 +210,9 @@ def _layers(
     if layers is None:
         raise InputError("expected an instance with layers", field="layers")
     if "offset" not in settings:
-        raise InputError("this field is required", field="offset")
+        raise InputError(
+            "this field is required", field="offset", code=ErrorCode.MISSING
+        )
     even = layers.body.count // instance.num_stages
     offsets = _flat(settings, "offset", instance.num_stages)
     counts = [even + offset for offset in offsets]

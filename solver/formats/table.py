@@ -21,7 +21,7 @@ from ppsolve.models.documents.base import (
     did_you_mean,
 )
 from ppsolve.models.documents.contents import describe_document
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_text, source_name
 from ppsolve.models.studies.trace.table import (
     COLUMNS,
@@ -165,7 +165,12 @@ def _values(row: Row, unit: str, line: str) -> dict[str, int]:
     for name in row:
         if name not in columns:
             hint = did_you_mean(name[:40], columns)
-            raise InputError(f"unknown column{hint}", field=f"{line}.{name[:40]}")
+            raise InputError(
+                f"unknown column{hint}",
+                field=f"{line}.{name[:40]}",
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(columns),
+            )
     for name in (*REQUIRED, *times):
         if row.get(name) is None:
             raise InputError("this column is required", field=f"{line}.{name}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.formats.colossalai import colossalai_nodes
 from ppsolve.solver.formats.deepspeed import deepspeed_parts
@@ -62,7 +62,10 @@ class Target:
         if form is not None and not formats:
             hint = did_you_mean(form, self.formats) if self.formats else ""
             raise InputError(
-                f'{self.name} has no format "{form}"{hint}', field="--format"
+                f'{self.name} has no format "{form}"{hint}',
+                field="--format",
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(self.formats),
             )
         if fsdp and self.name != "json" and formats[:1] != ["compute_comms"]:
             raise InputError(
@@ -148,5 +151,10 @@ def chosen(name: str) -> Target:
     targets = {target.name: target for target in TARGETS}
     if name not in targets:
         hint = did_you_mean(name, [*targets, *PICTURES])
-        raise InputError(f'unknown runtime "{name}"' + hint, field="--to")
+        raise InputError(
+            f'unknown runtime "{name}"' + hint,
+            field="--to",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple([*targets, *PICTURES]),
+        )
     return targets[name]

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.formats.layers import EMBEDDING, LOSS, MTP, letters_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.formats.torch_csv import torch_csv
@@ -31,7 +31,11 @@ def torchtitan_files(
         that ends so the snippet ends in ``.py``.
     """
     if str(path) == "-":
-        raise InputError("expected a file: there are three of them", field="--output")
+        raise InputError(
+            "expected a file: there are three of them",
+            field="--output",
+            code=ErrorCode.FILE,
+        )
     table = path.with_suffix(".csv")
     snippet = path.with_suffix(".py") if path.suffix in {".csv", ".toml"} else path
     TORCHTITAN.order_of(program.rows, program.shape)

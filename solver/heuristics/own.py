@@ -25,6 +25,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe, did_you_mean
 from ppsolve.models.documents.errors import (
     DeadlockError,
+    ErrorCode,
     HeuristicFailedError,
     InputError,
     NotApplicableError,
@@ -298,7 +299,11 @@ def load_function(spec: str) -> Callable[..., Any]:
             if callable(value) and key[:1] != "_"
         ]
         hint = did_you_mean(name, names) if names else ""
-        raise InputError(f'"{spec}": there is no "{name}" in {home}{hint}')
+        raise InputError(
+            f'"{spec}": there is no "{name}" in {home}{hint}',
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(names),
+        )
     if not callable(target):
         raise InputError(f'"{spec}": expected a function, "{name}" is none')
     return target

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.bounds.params import FrontierParams
 from ppsolve.solver.exact.params import ExactParams
 from ppsolve.solver.heuristics.params import HeuristicParams
@@ -148,7 +148,9 @@ class SearchParams:
         for path, value in values.items():
             if path not in budgets:
                 raise InputError(
-                    f'unknown budget "{path[:60]}"' + did_you_mean(path, budgets)
+                    f'unknown budget "{path[:60]}"' + did_you_mean(path, budgets),
+                    code=ErrorCode.UNKNOWN_NAME,
+                    expected=tuple(budgets),
                 )
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.studies.buckets import BucketAdvice, BucketRow
@@ -81,7 +81,9 @@ def _refuse_unknown(names: Iterable[str], allowed: set[str]) -> None:
         if name not in allowed:
             text = f'no collective has the group or type "{name[:60]}"'
             raise InputError(
-                text + did_you_mean(name[:60], sorted(allowed)), field="latency"
+                text + did_you_mean(name[:60], sorted(allowed)),
+                field="latency",
+                code=ErrorCode.UNKNOWN_NAME,
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ppsolve.models.core.units import amount_in
 from ppsolve.models.documents.base import as_json_number, did_you_mean
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -39,7 +39,7 @@ class PipelineChange:
         except InputError as error:
             name = f"--{self.axis}" if self.value else self.axis
             field = " ".join(filter(None, (name, error.field)))
-            raise InputError(error.message, source=instance.name, field=field) from None
+            raise error.moved(instance.name, field) from None
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,11 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     if name not in AXES and callable(values):
         return [PipelineChange(name, "", values)]
     if name not in AXES:
-        raise InputError(f'unknown change "{name[:40]}"' + did_you_mean(name, AXES))
+        raise InputError(
+            f'unknown change "{name[:40]}"' + did_you_mean(name, AXES),
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(AXES),
+        )
     axis = AXES[name]
     listed = (
         values

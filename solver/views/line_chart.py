@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.views.colours import SERIES
 from ppsolve.solver.views.figures import ABSENT, figure, figures
 from ppsolve.solver.views.tables import FittingTable, TableColumn
@@ -210,7 +210,7 @@ def chart_format(path: str | Path) -> str:
     form = FORMATS.get(Path(path).suffix.lower())
     if form is None:
         text = f"expected a file name ending in {' or '.join(FORMATS)}"
-        raise InputError(text, source=str(path), field="--chart")
+        raise InputError(text, source=str(path), field="--chart", code=ErrorCode.FILE)
     require_matplotlib("--chart")
     return form
 

@@ -382,9 +382,10 @@ class TestSimulate:
         done = run("simulate", "tiny.json", "--heuristic", "zbv", "--json")
         assert done.exit_code == 2
         assert json.loads(done.stdout)["status"] == HeuristicStatus.NOT_APPLICABLE
-        assert (
-            done.stderr == "error: zbv is not applicable: needs two chunks per device\n"
-        )
+        assert json.loads(done.stderr)["error"] == {
+            "code": "not-applicable",
+            "message": "zbv is not applicable: needs two chunks per device",
+        }
 
     def test_unknown_name(self, run, api):
         api.error = InputError('unknown heuristic "1f1c"; did you mean "1f1b"?')
@@ -497,3 +498,56 @@ class TestProgram:
 
     def test_the_stand_in_builds_real_instances(self, here):
         assert document_of(load_instance("tiny.json")).ops[0].id == "F0.0"
+
+
+class TestErrorsAsJson:
+    def error_of(self, done) -> dict:
+        assert done.stdout == ""
+        return json.loads(done.stderr.splitlines()[-1])["error"]
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "optimize", "compare", "plan", "what-if", "curve --capacity 1:2:1", "check",
+            "stress", "diagnose", "bench report", "buckets", "goodput choose",
+            "simulate --heuristic 1f1b", "heuristics --for",
+        ],
+    )  # fmt: skip
+    def test_every_command_that_prints_json(self, run, command):
+        error = self.error_of(run(*command.split(), "none.json", "--json"))
+        assert error["code"] in {"file", "usage", "unknown-name"}
+        assert error["message"]
+
+    def test_bad_input(self, run, here):
+        (here / "bad.json").write_text(json.dumps(INSTANCE | {"num_devices": 0}))
+        done = run("optimize", "bad.json", "--json")
+        assert done.exit_code == 2
+        error = self.error_of(done)
+        assert (error["code"], error["field"]) == ("range", "num_devices")
+        assert (error["source"], error["expected"]) == (
+            "bad.json",
+            "greater than or equal to 1",
+        )
+
+    def test_a_wrong_command_line(self, run):
+        done = run("optimize", "tiny.json", "--json", "--fast")
+        assert (done.exit_code, self.error_of(done)["code"]) == (2, "usage")
+
+    def test_a_name_comes_with_all_names(self, run):
+        done = run("optimize", "tiny.json", "--json", "--heuristics", "1f1c")
+        error = self.error_of(done)
+        assert error["code"] == "unknown-name"
+        assert "1f1b" in error["expected"]
+
+    @pytest.mark.parametrize(
+        ("raised", "code", "exit_code"),
+        [
+            (KeyboardInterrupt(), "interrupted", 130),
+            (MemoryError(), "out-of-memory", 1),
+            (ZeroDivisionError("bad luck"), "internal", 1),
+        ],
+    )
+    def test_what_else_ends_a_run(self, run, api, raised, code, exit_code):
+        api.error = raised
+        done = run("optimize", "tiny.json", "--json")
+        assert (done.exit_code, self.error_of(done)["code"]) == (exit_code, code)

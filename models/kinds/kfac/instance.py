@@ -24,7 +24,7 @@ from ppsolve.models.documents.base import (
     describe,
     did_you_mean,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.labels import KNOWN_LABELS, MAX_LABEL, parse_label
@@ -258,7 +258,11 @@ class KfacInstance(Instance):
             if getattr(self, field):
                 raise InputError("expected only with timelines", field=field)
         if self.modules is None:
-            raise InputError("this field is required with a pipeline", field="modules")
+            raise InputError(
+                "this field is required with a pipeline",
+                field="modules",
+                code=ErrorCode.MISSING,
+            )
         if self.pipeline.collectives is not None:
             raise InputError(
                 "expected a pipeline without collectives around K-FAC work (its syncs are fields "

@@ -24,7 +24,7 @@ from ppsolve.models.documents.base import (
     describe,
     did_you_mean,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.labels import NodeKind
@@ -247,6 +247,7 @@ class OverlapInstance(Instance):
                     f'unknown group "{group[:60]}"'
                     + did_you_mean(group[:60], self.groups),
                     field=f"max_in_flight.{group[:60]}",
+                    code=ErrorCode.UNKNOWN_NAME,
                 )
 
     def _check_buffers(self, index_of: dict[str, int]) -> None:
@@ -260,7 +261,11 @@ class OverlapInstance(Instance):
             for name in (*filter(None, [buffer.producer]), *buffer.users):
                 if name not in index_of:
                     hint = did_you_mean(name[:60], index_of)
-                    raise InputError(f'unknown node "{name[:60]}"{hint}', field=field)
+                    raise InputError(
+                        f'unknown node "{name[:60]}"{hint}',
+                        field=field,
+                        code=ErrorCode.UNKNOWN_NAME,
+                    )
             produced = -1 if buffer.producer is None else index_of[buffer.producer]
             for name in buffer.users:
                 if index_of[name] < produced:

@@ -28,7 +28,7 @@ from ppsolve.models.documents.base import (
     did_you_mean,
     error_at,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Sums and products of decimals are exact in it, however many digits they have."""
@@ -63,11 +63,12 @@ class LengthCost(StrictModel):
         for name, value in data.items():
             if name not in cls.model_fields:
                 hint = did_you_mean(str(name)[:60], cls.model_fields)
-                raise error_at(path, f'unknown field "{str(name)[:60]}"{hint}')
+                text = f'unknown field "{str(name)[:60]}"{hint}'
+                raise error_at(path, text, ErrorCode.UNKNOWN_FIELD)
             try:
                 numbers[name] = as_decimal(value)
             except ValueError as error:
-                raise error_at((*path, name), str(error)) from None
+                raise error_at((*path, name), error) from None
         if not any(numbers.values()):
             listed = ", ".join(cls.model_fields)
             raise error_at(
@@ -210,11 +211,12 @@ def _numbers(
             for index, item in enumerate(value)
         )
     if isinstance(value, list | tuple | dict | str) or value is None:
-        raise error_at(path, f"expected {expected}, got {describe(value)}")
+        text = f"expected {expected}, got {describe(value)}"
+        raise error_at(path, text, ErrorCode.TYPE)
     try:
         return as_decimal(value)
     except ValueError as error:
-        raise error_at(path, str(error)) from None
+        raise error_at(path, error) from None
 
 
 def _matrix(value: Any) -> Any:

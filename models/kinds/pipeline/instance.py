@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Whole
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
@@ -221,6 +221,7 @@ class PipelineInstance(Instance):
             raise InputError(
                 'expected either "allreduce" of the pipeline or "reduce_scatter", not both',
                 field="collectives.reduce_scatter",
+                code=ErrorCode.CONFLICT,
             )
         for field, entry in collectives:
             if isinstance(entry, ModelParallel):

@@ -20,7 +20,7 @@ from ppsolve.models.documents.base import (
     as_json_number,
     describe,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
     MAX_LAYERS,
@@ -195,12 +195,16 @@ def with_even_layers(data: dict[str, Any], stages: int | None) -> dict[str, Any]
     given, memory = data["layers"], data.get("memory")
     for name in ("recompute", "offload", "forward_peak"):
         if isinstance(memory, dict) and memory.get(name) is not None:
-            raise InputError("expected it in layers, got both", field=f"memory.{name}")
+            raise InputError(
+                "expected it in layers, got both",
+                field=f"memory.{name}",
+                code=ErrorCode.CONFLICT,
+            )
     try:
         layers = given if isinstance(given, Layers) else Layers.parse(given)
     except InputError as error:
         field = ".".join(filter(None, ("layers", error.field)))
-        raise InputError(error.message, field=field) from None
+        raise error.about(field) from None
     check_length("layers.min_per_stage", layers.min_per_stage, stages, "stage")
     least = int(layers.least(stages).sum())
     if layers.body.count < least:
@@ -230,7 +234,9 @@ def _same(path: str, given: Any, made: dict[str, Any]) -> dict[str, Any]:
             found = [float(n) if isinstance(n, Decimal) else n for n in each]
             if row is not None and found != rows.get(field):
                 raise InputError(
-                    "expected it in layers, got both", field=f"{path}.{field}"
+                    "expected it in layers, got both",
+                    field=f"{path}.{field}",
+                    code=ErrorCode.CONFLICT,
                 )
     return rows
 

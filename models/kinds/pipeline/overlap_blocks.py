@@ -40,7 +40,7 @@ def _table(value: Any) -> Any:
             is_other = isinstance(entry, str) or (path and entry is None)
             return entry if is_other else as_decimal(entry)
         except ValueError as error:
-            raise error_at(path, str(error)) from None
+            raise error_at(path, error) from None
 
     if not isinstance(value, list | tuple):
         return number(value)

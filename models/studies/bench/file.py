@@ -29,7 +29,7 @@ from ppsolve.models.documents.contents import (
     describe_document,
     describe_text,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import (
     BEGINNING,
     destination,
@@ -200,7 +200,9 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            raise InputError("expected UTF-8 text", source=source) from None
+            raise InputError(
+                "expected UTF-8 text", source=source, code=ErrorCode.SYNTAX
+            ) from None
         if not text.strip():
             raise InputError("expected a record, the line is empty", source=source)
         yield BenchRecord.parse(parse_json(text, source), source)
@@ -259,7 +261,9 @@ class BenchFile:
         except OSError as error:
             os.ftruncate(self._handle, size)
             message = f"cannot be written: {error.strerror}"
-            raise InputError(message, source=str(self.path)) from None
+            raise InputError(
+                message, source=str(self.path), code=ErrorCode.FILE
+            ) from None
         finally:
             # An interrupt may come in between: what is in the file is done.
             if os.fstat(self._handle).st_size > size:
@@ -285,7 +289,9 @@ def _locked(path: Path) -> int:
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
             raise InputError(
-                f"cannot be written: {error.strerror}", source=str(path)
+                f"cannot be written: {error.strerror}",
+                source=str(path),
+                code=ErrorCode.FILE,
             ) from None
         try:
             _lock(handle, path)

@@ -22,7 +22,7 @@ from ppsolve.models.documents.base import (
     describe,
     did_you_mean,
 )
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
 from ppsolve.models.studies.goodput.params import (
     Fit,
@@ -112,7 +112,12 @@ def _check_names(names: Iterable[str], field: str, noun: str) -> None:
     for name in columns:
         if name not in COLUMNS:
             hint = did_you_mean(name, COLUMNS)
-            raise InputError(f'unknown {noun} "{name[:60]}"{hint}', field=field)
+            raise InputError(
+                f'unknown {noun} "{name[:60]}"{hint}',
+                field=field,
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(COLUMNS),
+            )
         if columns.count(name) > 1:
             raise InputError(f'the {noun} "{name}" appears twice', field=field)
     missing = [name for name in COLUMNS if name not in columns]
@@ -200,7 +205,7 @@ class ParamsDocument(StrictModel):
         try:
             PerfParams(*self._perf_numbers())
         except InputError as error:
-            raise InputError(error.message, field=f"params.{error.field}") from None
+            raise error.about(f"params.{error.field}") from None
         if self.init_batch_size is not None and self.init_batch_size == 0:
             raise InputError("expected a number > 0, got 0", field="init_batch_size")
         return self

@@ -56,7 +56,7 @@ def _number(value: Any, path: tuple[int, ...]) -> Decimal:
     try:
         return as_decimal(value)
     except ValueError as error:
-        raise error_at(path, str(error)) from None
+        raise error_at(path, error) from None
 
 
 # The tags have a dash, which keeps them out of the field paths of errors.

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from ppsolve.models.core.units import WithUnits
 from ppsolve.models.documents.base import Number, StrictModel, Whole, error_at
 from ppsolve.models.documents.contents import KINDS, refuse_others
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.documents.measures import Bandwidth, ByteCount, Time
 from ppsolve.models.studies.goodput.files import GradFields
@@ -98,7 +98,9 @@ class Cluster(StrictModel):
             raise InputError(text, field="cluster.nodes")
         if self.nodes > 1 and self.between_nodes is None:
             text = f"this field is required with {self.nodes} nodes"
-            raise InputError(text, field="cluster.between_nodes")
+            raise InputError(
+                text, field="cluster.between_nodes", code=ErrorCode.MISSING
+            )
         return self
 
     @property
@@ -261,7 +263,7 @@ class SearchSpace(StrictModel):
     def _one_way_to_count(self) -> Self:
         if self.batch_sizes is not None and self.microbatches is not None:
             text = 'expected either "batch_sizes" or "microbatches", not both'
-            raise InputError(text, field="search.microbatches")
+            raise InputError(text, field="search.microbatches", code=ErrorCode.CONFLICT)
         return self
 
 
@@ -269,7 +271,7 @@ def _fixed_batch(fields: dict[str, Any]) -> Statistics:
     sizes = fields["search"].batch_sizes if "search" in fields else (1,)
     if sizes is None:
         text = 'this field is required without "batch_sizes" in "search"'
-        raise InputError(text, field="goodput")
+        raise InputError(text, field="goodput", code=ErrorCode.MISSING)
     return Statistics(init_batch_size=min(sizes))
 
 
@@ -372,7 +374,22 @@ class PlanRequest(WithUnits):
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:
     """Validate parsed JSON as a request, with all defaults.
 
-    An `InputError` names the field and the expected value, and `source`, the name of the file.
+    Parameters
+    ----------
+    data : Any
+        The document: an object, as ``json.loads`` returns it.
+    source : str, optional
+        Name of the file that it is from, for errors.
+
+    Returns
+    -------
+    PlanRequest
+        The request.
+
+    Raises
+    ------
+    InputError
+        Names `source`, the field and what would be right.
     """
     refuse_others(data, "a request for a plan", KINDS["plan"], source)
     return PlanRequest.parse(data, source)

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.origin import LayerRecompute
 from ppsolve.models.studies.plan.profile import MAX_LAYERS
 
@@ -135,7 +135,7 @@ class Sizes(StrictModel):
             )
         if self.devices > self.node_size and self.node_bandwidth is None:
             text = f"this is required with {self.devices // self.node_size} nodes"
-            raise InputError(text, field="node_bandwidth")
+            raise InputError(text, field="node_bandwidth", code=ErrorCode.MISSING)
 
     def _check_experts(self) -> None:
         if not self.experts:

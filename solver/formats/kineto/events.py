@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import opened, source_name
 
 Take = Callable[[dict[str, Any]], None]
@@ -41,7 +41,7 @@ def read_events(path: str | Path, take: Take, window: int = 2**20) -> dict[str, 
             ):
                 return _Scanner(stream, window).run(take)
         except UnicodeDecodeError:
-            raise InputError("expected UTF-8 text") from None
+            raise InputError("expected UTF-8 text", code=ErrorCode.SYNTAX) from None
 
 
 def unpacked(raw: BinaryIO) -> BinaryIO:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import opened
 from ppsolve.models.kinds.kfac.labels import MAX_LABEL
 from ppsolve.solver.formats.pickles.scan import LIMITS
@@ -41,7 +41,9 @@ def read_pickle_file(path: str | Path) -> bytes:
         data = stream.read(LIMITS.file_bytes + 1)
     if len(data) > LIMITS.file_bytes:
         raise InputError(
-            f"expected a file of at most {LIMITS.file_bytes} bytes", source=str(path)
+            f"expected a file of at most {LIMITS.file_bytes} bytes",
+            source=str(path),
+            code=ErrorCode.FILE,
         )
     return data
 

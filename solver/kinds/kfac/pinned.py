@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import (
     LoweredCycle,
     lower_iteration,
@@ -52,6 +52,8 @@ def check_pattern(pattern: str) -> None:
             f'unknown pipeline heuristic "{pattern[:60]}"'
             + did_you_mean(pattern[:60], names),
             field="pattern",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(names),
         )
 
 

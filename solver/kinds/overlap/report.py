@@ -15,7 +15,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_json_number, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap
@@ -189,6 +189,7 @@ def positions(instance: OverlapInstance, names: Any) -> list[int]:
             raise InputError(
                 f'unknown node "{text}"' + did_you_mean(text, instance.index_of),
                 field=f"order[{position}]",
+                code=ErrorCode.UNKNOWN_NAME,
             )
         nodes.append(instance.index_of[name])
     return nodes

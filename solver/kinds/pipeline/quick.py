@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ppsolve.models.core.dag import CycleError, Edges, chain_edges
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
 from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.heuristics.heuristic import Request
@@ -123,7 +123,7 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
 def _refuse_more(instance: Any) -> None:
     if getattr(instance, "kind", None) != "pipeline":
         text = "expected a pipeline, as load_instance and parse_instance return, got "
-        raise InputError(text + describe(instance))
+        raise InputError(text + describe(instance), code=ErrorCode.TYPE)
     wrong = {
         "placement": instance.placement == "bidirectional",
         "p2p.mode": instance.p2p.mode != "delay",
@@ -157,6 +157,7 @@ def _refuse_more(instance: Any) -> None:
             "expected a pipeline without it for a quick answer; `optimize` takes all",
             source=instance.name,
             field=field,
+            code=ErrorCode.UNSUPPORTED,
         )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.core.timescale import MAX_TICKS
 from ppsolve.models.documents.base import MAX_NUMBER, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.kinds.pipeline.stage_arrays import (
@@ -253,7 +253,11 @@ def _with_arrays(
     for name, table in tables.items():
         if name not in fields:
             hint = did_you_mean(name, fields)
-            raise InputError(f'expected an array of this pipeline, got "{name}"{hint}')
+            raise InputError(
+                f'expected an array of this pipeline, got "{name}"{hint}',
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(fields),
+            )
         wide = {"latency": 0, "capacity": devices}.get(name, stages)
         _refuse(name, table, count, wide)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppsolve.models.core.result import Result
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.api import api
@@ -125,7 +125,9 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
         allowed = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
         if name not in allowed:
             raise InputError(
-                f'unknown option "{name}"' + did_you_mean(name, sorted(allowed))
+                f'unknown option "{name}"' + did_you_mean(name, sorted(allowed)),
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(allowed),
             )
     settings = {"time_limit": 60.0, "workers": None, **options}
     if settings["workers"] is None:

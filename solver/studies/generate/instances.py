@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import EXACT
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.studies.generate.flags import (
@@ -93,7 +93,7 @@ def generate(
     """
     if seed is not None and profile is not None:
         text = "expected either a seed (random times) or a profile (published times), not both"
-        raise InputError(text, field="--profile")
+        raise InputError(text, field="--profile", code=ErrorCode.CONFLICT)
     if seed is not None:
         return build(_drawn(override(RANDOM, options), seed))
     if profile is not None:
@@ -177,17 +177,21 @@ def _require(options: Options) -> None:
     missing = [name for name in HALVES if name not in options]
     if "backward" in options and len(missing) < len(HALVES):
         text = "expected either --backward or --backward-input with --backward-weight, not both"
-        raise InputError(text, field="--backward")
+        raise InputError(text, field="--backward", code=ErrorCode.CONFLICT)
     if len(missing) == 1:
         (half,) = set(HALVES).difference(missing)
         text = f"expected it together with {option_of(half)}"
-        raise InputError(text, field=option_of(missing[0]))
+        raise InputError(text, field=option_of(missing[0]), code=ErrorCode.CONFLICT)
     for name in (*COUNTS, "forward"):
         if name not in options:
-            raise InputError(f"this option is required{hint}", field=option_of(name))
+            raise InputError(
+                f"this option is required{hint}",
+                field=option_of(name),
+                code=ErrorCode.MISSING,
+            )
     if missing and "backward" not in options:
         text = f"expected it, or --backward-input with --backward-weight{hint}"
-        raise InputError(text, field="--backward")
+        raise InputError(text, field="--backward", code=ErrorCode.MISSING)
 
 
 def _refuse_ranges(options: Options) -> None:
@@ -339,5 +343,7 @@ def find_profile(name: str) -> PublishedProfile:
     if key not in PROFILES:
         names = [*ALIASES, *PROFILES]
         text = f'unknown profile "{name}"' + did_you_mean(key, names)
-        raise InputError(text, field="--profile")
+        raise InputError(
+            text, field="--profile", code=ErrorCode.UNKNOWN_NAME, expected=tuple(names)
+        )
     return PROFILES[key]

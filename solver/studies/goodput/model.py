@@ -196,7 +196,7 @@ def _params(name: str, kind: type[Any], value: Any) -> Any:
     try:
         return kind(*numbers)
     except InputError as error:
-        raise InputError(error.message, field=f"{name}.{error.field}") from None
+        raise error.about(f"{name}.{error.field}") from None
 
 
 def best_rows(

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ppsolve.models.core.result import Figure
 from ppsolve.models.documents.base import as_json_number, did_you_mean
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import stages_per_device
@@ -39,7 +39,9 @@ class NamedPlacement:
             names = ", ".join(NAMED_PLACEMENTS)
             raise InputError(
                 f'expected {names} (interleaved:4 for four stages per device), got "{name[:40]}"'
-                + did_you_mean(name, NAMED_PLACEMENTS)
+                + did_you_mean(name, NAMED_PLACEMENTS),
+                code=ErrorCode.UNKNOWN_NAME,
+                expected=tuple(NAMED_PLACEMENTS),
             )
         if colon and not (count.isascii() and count.isdecimal() and int(count[:9]) > 0):
             raise InputError(

@@ -15,7 +15,7 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import did_you_mean, validated
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
 from ppsolve.solver.checker import check_schedule
@@ -208,7 +208,13 @@ def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     if name not in entries:
         hint = did_you_mean(name[:40], entries)
         message = f'the result has no heuristic "{name[:40]}"{hint}'
-        raise InputError(message, source=source, field="--heuristic")
+        raise InputError(
+            message,
+            source=source,
+            field="--heuristic",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(entries),
+        )
     entry = entries[name]
     schedule = None
     if entry.orders is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.trace.table import KINDS, Trace
 from ppsolve.solver.bounds.exchange import exchange_bound
@@ -436,7 +436,12 @@ def changed_instance(
     key = change.replace("-", " ")
     if key not in by_name:
         hint = did_you_mean(key, by_name)
-        raise InputError(f'unknown change "{change[:40]}"{hint}', field="--change")
+        raise InputError(
+            f'unknown change "{change[:40]}"{hint}',
+            field="--change",
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=tuple(by_name),
+        )
     variant = by_name[key]
     if isinstance(variant, Help):
         raise InputError(
