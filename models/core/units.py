@@ -14,7 +14,7 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import StrictModel, field_path, leaves
 from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
-from ppsolve.models.documents.measures import Measure, field_of, measure_at
+from ppsolve.models.documents.measures import AMOUNT, Measure, field_of, measure_at
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
 BYTES = {
@@ -33,9 +33,7 @@ _NUMBERS = frozenset({int, float, Decimal})
 _DEEPEST = 12  # no field lies deeper
 UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
-_AMOUNT = re.compile(
-    r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII
-)
+_AMOUNT = re.compile(rf"({AMOUNT}) *([a-zA-Z/]+)")
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
 
 
