@@ -47,12 +47,12 @@ class Figures(NamedTuple):
     fast: StageArrays  # times rounded down: a bound of them is one of the true times
     step: IntArray  # int64[N]: a tick is step / 10 ** digits of the unit of time
     digits: IntArray  # int64[N]
-    memory: _DeviceMemory
+    memory: _MemoryGrains
 
     def columns(self, selection: slice) -> Figures:
         """Return the figures of some of the pipelines."""
         slow, fast = self.slow.columns(selection), self.fast.columns(selection)
-        memory = _DeviceMemory(*(table[..., selection] for table in self.memory))
+        memory = _MemoryGrains(*(table[..., selection] for table in self.memory))
         return Figures(slow, fast, self.step[selection], self.digits[selection], memory)
 
     def in_unit(self, ticks: Array) -> list[int | float]:
@@ -63,7 +63,7 @@ class Figures(NamedTuple):
         return [_decimal(count * step, digits) for count, step, digits in columns]
 
 
-class _DeviceMemory(NamedTuple):
+class _MemoryGrains(NamedTuple):
     static: (
         IntArray  # int64[D, N], in grains of step / 10 ** digits of the unit of memory
     )
@@ -73,7 +73,7 @@ class _DeviceMemory(NamedTuple):
     is_exact: BoolArray  # bool[N]: all amounts are whole
 
     def in_unit(self, activations: IntArray) -> Array:
-        """Return what devices hold, float64[N, D], by grains of activations, int64[N, D]."""
+        """Return amounts of devices, float64[N, D], by grains of activations, int64[N, D]."""
         scales = zip(self.step.tolist(), self.digits.tolist(), strict=True)
         grains = (activations + self.static.T).tolist()
         held = [
@@ -134,7 +134,7 @@ def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures
 
 def _memory(
     instance: PipelineInstance, amounts: _Amounts
-) -> tuple[IntArray, IntArray, _DeviceMemory]:
+) -> tuple[IntArray, IntArray, _MemoryGrains]:
     """Return `held` and `late` of pipelines, and the memory of their devices.
 
     Sums over all activations stay below 2^62. Amounts with a common grain are exact. Others are
@@ -162,7 +162,7 @@ def _memory(
     np.add.at(of_devices, np.array(instance.stage_to_device), static)
     room = capacity + np.where(grid.is_exact, 0, activations) - of_devices
     room = np.where(is_limited, room, UNLIMITED)
-    memory = _DeviceMemory(of_devices, room, grid.step, grid.digits, grid.is_exact)
+    memory = _MemoryGrains(of_devices, room, grid.step, grid.digits, grid.is_exact)
     return held, late, memory
 
 
