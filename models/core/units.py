@@ -205,3 +205,29 @@ def finest_time(document: BaseModel) -> str | None:
         return None
     digits = max(times.values()).adjusted() - int(times[finest].as_tuple().exponent)
     return f"{field_path(finest)} = {times[finest]}" if digits > 11 else None
+
+
+def readable_amounts(amounts: tuple[Fraction, ...], unit: str) -> tuple[list[str], str]:
+    """Return amounts as people read them, and the unit: ``91.4`` and ``80.0`` for ``GB``.
+
+    Bytes of five digits and more are scaled, other numbers have separators. Digits enough are
+    shown to tell different amounts apart.
+    """
+    largest = max(amounts)
+    family = [name for name in BYTES if ("i" in name) == ("i" in unit) or name == "B"]
+    if unit not in family or largest < 10_000:
+        return [_grouped(amount) for amount in amounts], unit
+    sizes = [name for name in family if BYTES[name] <= largest * BYTES[unit]]
+    larger = max(sizes, key=lambda name: BYTES[name])
+    scaled = [amount * BYTES[unit] / BYTES[larger] for amount in amounts]
+    for digits in range(1, 16):
+        texts = [f"{float(amount):.{digits}f}" for amount in scaled]
+        if len(set(texts)) == len(set(amounts)):
+            return texts, larger
+    return [_grouped(amount) for amount in amounts], unit
+
+
+def _grouped(amount: Fraction) -> str:
+    return (
+        f"{amount.numerator:,}" if amount.denominator == 1 else f"{float(amount):.12g}"
+    )
