@@ -52,7 +52,8 @@ class Figures(NamedTuple):
     def columns(self, selection: slice) -> Figures:
         """Return the figures of some of the pipelines."""
         slow, fast = self.slow.columns(selection), self.fast.columns(selection)
-        memory = _MemoryGrains(*(table[..., selection] for table in self.memory))
+        tables: list[Any] = [table[..., selection] for table in self.memory]
+        memory = _MemoryGrains(*tables)
         return Figures(slow, fast, self.step[selection], self.digits[selection], memory)
 
     def in_unit(self, ticks: Array) -> list[int | float]:
