@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem, most_in_use
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.core.violation import Violation
+from ppsolve.models.core.violation import Violation, excess_text
 
 INT64_SAFE = 2**62
 """Sums below this leave one bit of int64 spare, so that none of them wraps around."""
@@ -215,8 +215,7 @@ class _Check:
             takers = np.unique(
                 pool.acquire_op[self.start[pool.acquire_op] == moments[top - 1]]
             )
-        amounts = f"{_amount(peak)} of {_amount(pool.capacity)} {pool.unit}".rstrip()
-        excess = f"{pool.name} holds {amounts}"
+        excess = f"{pool.name} {excess_text(peak, pool.capacity, pool.unit)}"
         return Violation(
             "memory",
             f"{excess} at {when} (too much from {since} to {until})",
@@ -252,7 +251,3 @@ def _multiples(
     unit = Fraction(divisor, denominator)
     available = math.floor((most_in_use(capacity) - initial) / unit)
     return unit, tuple(amount // divisor for amount in multiples), available
-
-
-def _amount(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, model_validator
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.models.documents.base import StrictModel, field_path, leaves
 from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
-from ppsolve.models.documents.measures import Measure, field_of, measure_at
+from ppsolve.models.documents.measures import AMOUNT, Measure, field_of, measure_at
 
 SECONDS = {unit: Fraction(1, count) for unit, count in UNITS_PER_SECOND.items()}
 BYTES = {
@@ -33,9 +33,7 @@ _NUMBERS = frozenset({int, float, Decimal})
 _DEEPEST = 12  # no field lies deeper
 UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
 
-_AMOUNT = re.compile(
-    r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?) *([a-zA-Z/]+)", re.ASCII
-)
+_AMOUNT = re.compile(rf"({AMOUNT}) *([a-zA-Z/]+)")
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")
 
 
@@ -207,3 +205,29 @@ def finest_time(document: BaseModel) -> str | None:
         return None
     digits = max(times.values()).adjusted() - int(times[finest].as_tuple().exponent)
     return f"{field_path(finest)} = {times[finest]}" if digits > 11 else None
+
+
+def readable_amounts(amounts: tuple[Fraction, ...], unit: str) -> tuple[list[str], str]:
+    """Return amounts as people read them, and the unit: ``91.4`` and ``80.0`` for ``GB``.
+
+    Bytes of five digits and more are scaled, other numbers have separators. Digits enough are
+    shown to tell different amounts apart.
+    """
+    largest = max(amounts)
+    family = [name for name in BYTES if ("i" in name) == ("i" in unit) or name == "B"]
+    if unit not in family or largest < 10_000:
+        return [_grouped(amount) for amount in amounts], unit
+    sizes = [name for name in family if BYTES[name] <= largest * BYTES[unit]]
+    larger = max(sizes, key=lambda name: BYTES[name])
+    scaled = [amount * BYTES[unit] / BYTES[larger] for amount in amounts]
+    for digits in range(1, 16):
+        texts = [f"{float(amount):.{digits}f}" for amount in scaled]
+        if len(set(texts)) == len(set(amounts)):
+            return texts, larger
+    return [_grouped(amount) for amount in amounts], unit
+
+
+def _grouped(amount: Fraction) -> str:
+    return (
+        f"{amount.numerator:,}" if amount.denominator == 1 else f"{float(amount):.12g}"
+    )

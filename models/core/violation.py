@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ppsolve.models.core.keys import DeviceName
+from ppsolve.models.core.units import readable_amounts
 
 
 @dataclass(frozen=True)
@@ -40,3 +42,9 @@ class Violation:
     def __str__(self) -> str:
         """Return ``rule: message``."""
         return f"{self.rule}: {self.message}"
+
+
+def excess_text(peak: Fraction, capacity: Fraction, unit: str) -> str:
+    """Return by how much a pool is overfull: ``holds 91.4 of 80.0 GB``."""
+    (held, room), shown = readable_amounts((peak, capacity), unit)
+    return f"holds {held} of {room} {shown}".rstrip()

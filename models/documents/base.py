@@ -138,11 +138,13 @@ def describe(value: Any) -> str:
     return str(value)[:40]
 
 
+NUMBER_SCHEMA = {"type": "number", "minimum": 0, "maximum": float(MAX_NUMBER)}
+
 Number = Annotated[
     Decimal,
     BeforeValidator(as_decimal),
     PlainSerializer(as_json_number),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": float(MAX_NUMBER)}),
+    WithJsonSchema(NUMBER_SCHEMA),
 ]
 """A non-negative exact decimal."""
 
@@ -223,6 +225,20 @@ def _explained(model: type[BaseModel], source: str | None) -> Iterator[None]:
 def field_names(model: type[BaseModel]) -> list[str]:
     """Return the names that `model` reads from JSON."""
     return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def alternatives(*groups: tuple[str, ...]) -> dict[str, Any]:
+    """JSON Schema of objects that have all fields of one group, and none of another."""
+    null = {"type": "null"}
+    all_names = [name for names in groups for name in names]
+    options = [
+        {
+            "properties": {n: {"not": null} if n in names else null for n in all_names},
+            "required": list(names),
+        }
+        for names in groups
+    ]
+    return {"oneOf": options}
 
 
 def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:

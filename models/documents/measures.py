@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, GetJsonSchemaHandler
 
 Entry = TypeVar("Entry")
 
@@ -20,6 +20,37 @@ class Measure(Enum):
     MEMORY = "memory"
     BYTES = "bytes"
     BANDWIDTH = "bandwidth"
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """JSON Schema of a field with this measure: each number may be a text with a unit."""
+        return with_amounts(handler(core_schema), _UNITS[self])
+
+
+_BYTE, _SECOND = "(?:[kMGT]?B|[KMGT]iB)", "[num]?s"
+_UNITS = {
+    Measure.TIME: _SECOND,
+    Measure.MEMORY: _BYTE,
+    Measure.BYTES: _BYTE,
+    Measure.BANDWIDTH: f"{_BYTE}/{_SECOND}",
+}
+ANY_UNIT = f"(?:{_SECOND}|{_BYTE}(?:/{_SECOND})?)"
+
+AMOUNT = r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,3})?"
+"""Pattern of the number of a text with a unit."""
+
+
+def with_amounts(schema: Any, unit: str) -> Any:
+    """Return a JSON Schema that takes a text with a unit wherever the given one takes a number."""
+    if isinstance(schema, list):
+        return [with_amounts(inner, unit) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "number":
+        text = {"type": "string", "pattern": rf"^\s*{AMOUNT} *{unit}\s*$"}
+        return {"anyOf": [schema, text]}
+    return {name: with_amounts(inner, unit) for name, inner in schema.items()}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer import Option
 
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.solver.cli.guard import VERBOSE_KEY
 
 
@@ -262,6 +262,26 @@ def own_specs(specs: Iterable[str]) -> list[str]:
                 )
             names.append(find_heuristic(spec).name)
     return names
+
+
+def share_of(text: str, option: str) -> float:
+    """Return a share, ``0.05`` or ``5%``; a bare number above 1 may mean either, and is refused."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number)
+    except ValueError:
+        message = f"expected a share such as 0.05 or 5%, got {text[:40]!r}"
+        raise InputError(message, field=option) from None
+    if number != text.strip():
+        return share / 100
+    if share > 1:
+        raise InputError(
+            f"expected 0.05 or 5%; {number} would be {100 * share:g} %: write {number}% for "
+            f"{number} %, or {100 * share:g}%",
+            field=option,
+            code=ErrorCode.RANGE,
+        )
+    return share
 
 
 def named_number(text: str, option: str, form: str) -> tuple[str, float]:

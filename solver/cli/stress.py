@@ -23,7 +23,8 @@ def stress_command(
         list[str] | None,
         value(
             "[KIND=]CV",
-            "Standard deviation over mean of durations, of all ops or of a kind; repeatable.",
+            "Standard deviation over mean of durations (0.05 or 5%), of all ops or of a kind; "
+            "repeatable.",
         ),
     ] = None,
     trace: Annotated[
@@ -59,12 +60,10 @@ def stress_command(
             "only one of the files can be standard input", code=ErrorCode.CONFLICT
         )
     data = read_json(file)
-    by_kind = _recorded(trace or [], data) | {
-        kind or ALL_KINDS: number
-        for kind, number in (
-            opt.named_number(text, "--jitter", "[KIND=]CV") for text in jitter or ()
-        )
-    }
+    by_kind = _recorded(trace or [], data)
+    for text in jitter or ():
+        kind, _, share = text.rpartition("=")
+        by_kind[kind.strip() or ALL_KINDS] = opt.share_of(share, "--jitter")
     if not by_kind:
         raise InputError("expected --jitter or --trace, e.g. --jitter 0.014")
     factors = {

@@ -99,15 +99,17 @@ class Client:
         question = {"instance": instance_data(instance), "arrays": columns}
         answer = self._ask("POST", "/quick", question)
         if arrays:
-            value = np.array(
-                [np.nan if one is None else one for one in answer["value"]]
+            value, bound, memory = (
+                np.array(answer[name], dtype=np.float64)
+                for name in ("value", "bound", "memory")
             )
             by, bound_by = (
                 np.array(answer[name], dtype=object) for name in ("by", "bound_by")
             )
-            return QuickAnswers(value, np.array(answer["bound"]), by, bound_by)
+            return QuickAnswers(value, bound, by, bound_by, memory)
+        memory = answer["memory"] and tuple(answer["memory"])
         names = ("value", "bound", "by", "bound_by", "published")
-        return QuickAnswer(**{name: answer[name] for name in names})
+        return QuickAnswer(**{name: answer[name] for name in names}, memory=memory)
 
     @_signed_as(api.optimize)
     def optimize(self, instance: Instance, **options: Any) -> Result:

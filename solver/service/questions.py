@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, cast
 
 from annotated_types import MaxLen
+import numpy as np
 from pydantic import AfterValidator, Field
 
 from ppsolve.models.documents.base import StrictModel, describe
@@ -86,9 +87,11 @@ class QuickQuestion(ServiceQuestion):
         # `quick` refuses other kinds.
         answer = quick(cast("PipelineInstance", instance), **self.arrays)
         if not isinstance(answer, QuickAnswer):
-            columns = {name: column.tolist() for name, column in vars(answer).items()}
             # JSON has no number for what does not fit.
-            columns["value"] = [x if x == x else None for x in columns["value"]]
+            columns = {
+                name: np.where(column == column, column, None).tolist()
+                for name, column in vars(answer).items()
+            }
             return json.dumps(columns)
         unit = {"gap": answer.gap, "time_unit": instance.time_unit}
         return json.dumps({**asdict(answer), **unit})

@@ -45,7 +45,7 @@ def curve_report(curve: Curve) -> RenderableType:
         TableColumn("over least", over),
         TableColumn("all kept", kept),
         TableColumn("per micro-batch", times if per_microbatch else None),
-        TableColumn("found by", by, is_text=True, is_cut=True, expendable=3),
+        TableColumn("found by", by, is_text=True, wraps=True, wrap_at=36, expendable=3),
     )
     return Group(Text(_sentence(curve), "bold"), Text(), indented(table))
 

@@ -14,7 +14,14 @@ from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import AmountCurve, pool_curves
-from ppsolve.solver.views.figures import ABSENT, figure, figures, percent, ratio
+from ppsolve.solver.views.figures import (
+    ABSENT,
+    figure,
+    figures,
+    percent,
+    ratio,
+    shorten,
+)
 from ppsolve.solver.views.schedule_view import (
     ScheduleReport,
     ScheduleView,
@@ -36,6 +43,9 @@ from ppsolve.solver.views.wording import (
 )
 
 Facts = Iterator[tuple[str, str]]  # names and values with their units, a line each
+
+
+LONGEST_STATUS = 100  # letters of a heuristic's outcome, unless all is asked for
 
 
 class Drawing:
@@ -73,6 +83,8 @@ class Drawing:
         ]
         if visible:
             status = [self.status(e, result, verbose=verbose) for e in visible]
+            if not verbose:
+                status = [shorten(text, LONGEST_STATUS) for text in status]
             table = FittingTable(
                 TableColumn(
                     "heuristic", [entry.name for entry in visible], is_text=True
@@ -86,7 +98,11 @@ class Drawing:
                     for field in self.fields(result, verbose=verbose)
                 ),
                 TableColumn(
-                    "status", status, is_text=True, wraps=verbose, is_cut=not verbose
+                    "status",
+                    status,
+                    is_text=True,
+                    wraps=True,
+                    wrap_at=24 if verbose else 36,
                 ),
                 styles=[ENTRY_STYLE[entry.status] for entry in visible],
                 caption="Heuristics",

@@ -30,6 +30,7 @@ from ppsolve.solver.views.figures import (
     seconds,
 )
 from ppsolve.solver.views.tables import FactList, Field, FittingTable, TableColumn
+from ppsolve.solver.views.time_units import in_readable_unit
 
 _RANK = list(wording.ENTRY_STYLE)
 
@@ -61,6 +62,7 @@ def report(
 
     The instance gives caps that the result does not repeat.
     """
+    result = in_readable_unit(result)
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     _append_count(title, result.value, wording.unit_of(result), result.time_unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,6 +13,7 @@ from ppsolve.models.core.metrics import measure
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.units import readable_amounts
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.views.colours import COLLECTIVES
@@ -126,8 +128,11 @@ def _known(view: ScheduleView) -> tuple[dict[str, str], dict[str, str]]:
 
 def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str:
     """Return the highest use of a memory pool, with its capacity where known: ``7 of 8 GB``."""
-    texts = figures(used, *([] if capacity is None else [capacity]))
-    return with_unit(" of ".join(texts), unit)
+    amounts = (used,) if capacity is None else (used, capacity)
+    texts, shown = readable_amounts(tuple(map(Fraction, amounts)), unit)
+    if shown == unit:
+        texts = figures(*amounts)
+    return with_unit(" of ".join(texts), shown)
 
 
 def busy_table(

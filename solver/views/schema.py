@@ -53,7 +53,7 @@ def schema_of(kind: str | None) -> dict[str, Any]:
 def _any_instance() -> dict[str, Any]:
     union: Any = reduce(or_, (kind.instance for kind in all_kinds()))
     schema = TypeAdapter(Annotated[union, Field(discriminator="kind")]).json_schema()
-    return {"title": "ppsolve instance", **schema}
+    return {"title": "ppsolve instance", "required": ["kind"], **schema}
 
 
 LIMITS = {

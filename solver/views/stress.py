@@ -16,7 +16,11 @@ def stress_report(report: StressReport) -> RenderableType:
     ordered = [best, *sorted(contenders, key=lambda entry: (entry.p95, entry.mean))]
     unit = report.time_unit
     name = TableColumn(
-        f"schedule ({unit})", [e.name for e in ordered], is_text=True, is_cut=True
+        f"schedule ({unit})",
+        [e.name for e in ordered],
+        is_text=True,
+        wraps=True,
+        wrap_at=36,
     )
     fields: tuple[Field[StressEntry], ...] = (
         Field("planned", lambda e: e.planned, 0, figure),

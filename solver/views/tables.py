@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable, printable_lines
-from ppsolve.solver.views.figures import ABSENT, shorten
+from ppsolve.solver.views.figures import ABSENT
 from ppsolve.solver.views.terminal import WIDER, TerminalConsole
 
 
@@ -29,8 +29,9 @@ class TableColumn:
     wraps: bool = (
         False  # long cells are continued on the next line instead of widening the table
     )
-    # Long cells are cut to what the other columns leave; for one column of a table.
-    is_cut: bool = False
+    wrap_at: int = (
+        24  # columns that a column of long cells has before others are left out
+    )
     # Columns with the largest number are left out first where space is short; 0 stays.
     expendable: int = 0
     order: Sequence[float | None] | None = (
@@ -89,11 +90,8 @@ class FittingTable:
                 no_wrap=not column.wraps,
                 overflow="fold" if column.wraps else "ellipsis",
             )
-        spare = options.max_width - self._width(visible)
         for cells, style in zip(self.rows, self.styles, strict=True):
-            table.add_row(
-                *(self._cut(cells[n], n, spare) for n in visible), style=style
-            )
+            table.add_row(*(self._cell(cells[n], n) for n in visible), style=style)
         yield table
         hidden = [n for n in range(len(self.columns)) if n not in visible]
         if hidden:
@@ -116,12 +114,8 @@ class FittingTable:
             visible.remove(last)
         return visible
 
-    def _cut(self, cell: str, number: int, spare: int) -> RenderableType:
-        if self.columns[number].wraps:
-            return _FoldedText(cell)
-        if not self.columns[number].is_cut:
-            return cell
-        return shorten(cell, self._wanted(number) + spare)
+    def _cell(self, cell: str, number: int) -> RenderableType:
+        return _FoldedText(cell) if self.columns[number].wraps else cell
 
     def _width(self, visible: Iterable[int]) -> int:
         return sum(self._wanted(number) + 3 for number in visible) - 3
@@ -130,9 +124,7 @@ class FittingTable:
         lengths = [len(cells[number]) for cells in self.rows]
         widest = max([*map(len, self.columns[number].header.split("\n")), *lengths])
         column = self.columns[number]
-        if column.is_cut:
-            return min(widest, 36)  # before other columns are left out
-        return min(widest, 24) if column.wraps else widest
+        return min(widest, column.wrap_at) if column.wraps else widest
 
 
 class FactList:

@@ -22,6 +22,7 @@ from ppsolve.solver.views.chart import (
 )
 from ppsolve.solver.views.colours import WAIT_KIND, look_of
 from ppsolve.solver.views.figures import compact, figure, shorten
+from ppsolve.solver.views.time_units import ratio_of_units, readable_unit
 
 BLOCKS, DIGITS = " ▁▂▃▄▅▆▇█", " 12345678"
 
@@ -86,16 +87,17 @@ class Axis:
         """
         line, tick, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
         ticks = round_times(*self.window, max(self.width // 12, 1)) or [self.window[0]]
-        text, columns = self._placed(
-            ((self.column_of(t), figure(t)) for t in ticks), gap=2
-        )
+        shown = readable_unit(unit, ticks[-1])
+        factor = ratio_of_units(unit, shown)
+        labels = ((self.column_of(t), figure(t * factor)) for t in ticks)
+        text, columns = self._placed(labels, gap=2)
         marks = [line] * self.width
         for start in self.iterations[1:]:
             if self.window[0] < start < self.window[1]:
                 marks[self.column_of(start)] = "+" if plain else "┴"
         for column in columns:
             marks[column] = tick
-        text += f" {unit}" if len(text) + len(unit) + 1 <= self.width else ""
+        text += f" {shown}" if len(text) + len(shown) + 1 <= self.width else ""
         yield Text(
             " " * indent + corner + "".join(marks), "dim", no_wrap=True, overflow="crop"
         )
@@ -175,8 +177,9 @@ def _legend(chart: Chart, width: int, room: int, *, plain: bool) -> Iterator[Tex
             line = Text(overflow="fold")
         line.append_text(item)
     yield line
-    column = float(f"{(chart.window[1] - chart.window[0]) / width:.3g}")
-    notes = [f" 1 column = {figure(column)} {chart.unit}"]
+    unit = readable_unit(chart.unit, chart.window[1])
+    span = (chart.window[1] - chart.window[0]) * ratio_of_units(chart.unit, unit)
+    notes = [f" 1 column = {figure(float(f'{span / width:.3g}'))} {unit}"]
     if has_chunks(chart.rows):
         notes.append(f"small letters: {chart.small_letters}")
     if any(row.end is not None and row.end < chart.window[1] for row in chart.rows):

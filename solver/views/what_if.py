@@ -57,7 +57,42 @@ def what_if_line(study: WhatIf) -> Text:
         text += f". Best: {_name(best)}, {percent(best.gain)} less{per}"
     elif study.rows[0].value is not None:
         text += ". No change gains anything"
-    return Text(f"{text}.", "bold")
+        text += " in the schedules found so far" if _open_gains(study) else ""
+    return Text(f"{text}{_open(study)}.", "bold")
+
+
+def _open(study: WhatIf) -> str:
+    """Say which change may still gain more than the best one, and how much."""
+    gains = _open_gains(study)
+    if not gains:
+        return ""
+    name, gain = max(gains.items(), key=lambda item: item[1])
+    per = " per micro-batch" if _varies(study) else ""
+    text = f". Not proved: {name} could still gain {percent(gain)}{per}"
+    if gain == 1:
+        text = f". Not proved: {name} has no schedule and no bound yet"
+    others = len(gains) - 1
+    return f"{text}; {others} more open" if others else text
+
+
+def _open_gains(study: WhatIf) -> dict[str, float]:
+    """Return the largest gain that each change may have, where it is above the best one.
+
+    It is 1 where there is no bound.
+    """
+    usual, best = study.rows[0], _best(study)
+    if usual.value is None:
+        return {}
+    least = 0.0 if best is None or best.gain is None else best.gain
+    gains = {}
+    for row in study.rows[1:]:
+        if row.gap == 0 or row.status is Status.INFEASIBLE:
+            continue
+        share = float((row.bound or 0) / usual.value)
+        gain = round(1 - share * usual.microbatches / row.microbatches, 12)
+        if gain > least:
+            gains[_name(row)] = gain
+    return gains
 
 
 def what_if_section(study: WhatIf) -> tuple[str, RenderableType]:

@@ -256,7 +256,8 @@ def test_releases_alone_are_counted_exactly_beyond_int64() -> None:
 
 def test_amounts_are_shown_to_the_last_digit() -> None:
     assert texts(memory(123456789012345, holder("a", 123456789999999)), 0) == [
-        "memory: m holds 123456789999999 of 123456789012345 at 0 ms (too much from 0 ms to 2 ms)"
+        "memory: m holds 123,456,789,999,999 of 123,456,789,012,345 at 0 ms "
+        "(too much from 0 ms to 2 ms)"
     ]
 
 

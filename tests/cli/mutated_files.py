@@ -75,7 +75,8 @@ class Answer:
         """What is wrong with the answer, None if nothing is."""
         if self.code is None:
             return "hang"
-        if "internal error" in self.text or "Traceback" in self.text:
+        defects = ("internal error", '"code": "internal"', "Traceback")
+        if any(words in self.text for words in defects):
             return "internal error"
         if "Warning: " in self.text:
             return "warning of a library"
@@ -85,7 +86,9 @@ class Answer:
         )
         if self.code not in CODES and not has_failed_items:
             return f"exit code {self.code}"
-        if self.code == ExitCode.USAGE and "rror: " not in self.text:
+        if self.code == ExitCode.USAGE and not any(
+            words in self.text for words in ("rror: ", '{"error": ')
+        ):
             return "no error"
         return None
 

@@ -65,7 +65,7 @@ def test_the_instance_of_a_result_that_carries_none(result, tmp_path):
     bare.write_text(json.dumps(data))
     known.write_text(PIPELINE.model_dump_json())
     options = ("--jitter", 0.02, "--runs", 100, "--json")
-    refused = run("stress", bare, *options)
+    refused = run("stress", bare, *options[:-1])
     assert refused.exit_code == 2
     assert (
         "bare.json: instance_document: this result carries no instance"
@@ -149,7 +149,7 @@ def test_a_broken_result_is_named_with_its_field(result, tmp_path, spoil, messag
     data, path = json.loads(result.read_text()), tmp_path / "broken.json"
     spoil(data)
     path.write_text(json.dumps(data))
-    done = run("stress", path, *OPTIONS)
+    done = run("stress", path, *OPTIONS[:-1])
     assert done.exit_code == 2
     assert f"broken.json: {message}" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -158,7 +158,7 @@ def test_a_broken_result_is_named_with_its_field(result, tmp_path, spoil, messag
 def test_a_list_is_no_result(tmp_path):
     path = tmp_path / "list.json"
     path.write_text("[1]")
-    done = run("stress", path, *OPTIONS, "--trace", DATA / "traces" / "primus_pp8")
+    done = run("stress", path, *OPTIONS[:-1], "--trace", DATA / "traces" / "primus_pp8")
     assert (done.exit_code, "list.json: expected a result" in done.stderr) == (2, True)
 
 
@@ -227,7 +227,14 @@ def test_a_mean_below_the_plan_is_less_not_longer_by_a_negative_share():
     ("options", "message"),
     [
         ((), "expected --jitter or --trace"),
-        (("--jitter", "much"), "--jitter: expected [KIND=]CV, got 'much'"),
+        (
+            ("--jitter", "much"),
+            "--jitter: expected a share such as 0.05 or 5%, got 'much'",
+        ),
+        (
+            ("--jitter", "F=5"),
+            "--jitter: expected 0.05 or 5%; 5 would be 500 %: write 5%",
+        ),
         (("--jitter", 0.1, "--slow", "2"), "--slow: expected DEVICE=FACTOR, got ''"),
         (("--jitter", 0.1, "--slow", "x=2"), "--slow: expected DEVICE=FACTOR, got 'x'"),
     ],
@@ -243,3 +250,9 @@ def test_an_instance_is_no_result(tmp_path):
     done = run("stress", path, "--jitter", 0.1)
     assert done.exit_code == 2
     assert "instance.json: expected a result" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("500%", 5.0), ("1", 1.0)])
+def test_jitter_may_be_written_in_percent(result, text, share):
+    done = run("stress", result, "--jitter", f"F={text}", "--runs", 10, "--json")
+    assert json.loads(done.stdout)["jitter"] == {"F": share}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 import ppsolve
-from ppsolve.models.core.units import SIZES, amount_in, finest_time
+from ppsolve.models.core.units import SIZES, amount_in, finest_time, readable_amounts
 from ppsolve.models.documents.base import Number, StrictModel
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.measures import ByteCount, MemoryAmount, Time
@@ -370,3 +370,22 @@ def test_names_of_programs_are_no_times() -> None:
     block = pipeline(placement="vshape", overlap=overlap, times=times)
     named = "overlap.programs.b.nodes[0].duration = 0.3333333333333333"
     assert finest_time(block) == named
+
+
+@pytest.mark.parametrize(
+    ("amounts", "unit", "texts", "shown"),
+    [
+        ((91_400_000_000, 80_000_000_000), "B", ["91.4", "80.0"], "GB"),
+        ((80_000_100_000, 80_000_000_000), "B", ["80.0001", "80.0000"], "GB"),
+        ((91_400, 80_000), "MB", ["91.4", "80.0"], "GB"),
+        ((20_480, 10_240), "MiB", ["20.0", "10.0"], "GiB"),
+        ((91, 80), "GB", ["91", "80"], "GB"),
+        ((91_400_000, 80_000_000), "", ["91,400,000", "80,000,000"], ""),
+        ((Fraction(7, 2), 3), "GB", ["3.5", "3"], "GB"),
+    ],
+)
+def test_amounts_for_people(
+    amounts: tuple[Any, ...], unit: str, texts: list[str], shown: str
+) -> None:
+    exact = tuple(map(Fraction, amounts))
+    assert readable_amounts(exact, unit) == (texts, shown)

@@ -81,7 +81,8 @@ demo: OPTIMAL, 3 iterations
   heuristic           iterations      best   bubble   status
   ──────────────────────────────────────────────────────────────────────────────────────────────────
   pipefisher-causal            4   33.33 %        -   feasible
-  pipefisher                   2         -        -   infeasible: breaks rules: whatever; first pre~
+  pipefisher                   2         -        -   infeasible: breaks rules: whatever; first
+                                                      precedence: x
 
 pipefisher breaks rules: 31 curvature parts before their data, 1 overlap
   and claims fewer iterations than any valid schedule has: device 0 (at least 3)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     WithJsonSchema,
@@ -16,9 +17,11 @@ from pydantic import (
 
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.documents.base import (
+    MAX_CLOCK,
     Number,
     StrictModel,
     Whole,
+    alternatives,
     as_clock,
     as_json_number,
     describe,
@@ -57,7 +60,9 @@ def _pair(value: Any) -> Any:
 Clock = Annotated[
     Decimal,
     PlainSerializer(as_json_number),
-    WithJsonSchema({"type": "number"}),
+    WithJsonSchema(
+        {"type": "number", "minimum": -float(MAX_CLOCK), "maximum": float(MAX_CLOCK)}
+    ),
 ]
 """A reading of a clock: an exact decimal of either sign."""
 
@@ -185,6 +190,10 @@ class KfacInstance(Instance):
     """
 
     memory_unit_at: ClassVar[tuple[str, ...]] = ("pipeline", "memory", "unit")
+
+    model_config = ConfigDict(
+        json_schema_extra=alternatives(("timelines",), ("pipeline", "modules"))
+    )
 
     kind: Literal["kfac"] = "kfac"
     name: str = "kfac"

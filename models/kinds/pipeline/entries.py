@@ -17,18 +17,26 @@ from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from ppsolve.models.documents.base import (
     MAX_NUMBER,
     Number,
     StrictModel,
+    alternatives,
     as_decimal,
     describe,
     did_you_mean,
     error_at,
 )
 from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.measures import ANY_UNIT, with_amounts
 
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Sums and products of decimals are exact in it, however many digits they have."""
@@ -42,11 +50,17 @@ MAX_SEGMENTS = 10_000
 """Most segments of one op: far more than a stage has layers, each with two all-reduces at most."""
 
 
+def _with_units(schema: dict[str, Any]) -> None:
+    schema["properties"] = with_amounts(schema["properties"], ANY_UNIT)
+
+
 class LengthCost(StrictModel):
     """An amount per micro-batch: per_token · Σ length + per_square · Σ length² + constant.
 
     The sums go over its sequences; a field that is left out is 0, but not all three are.
     """
+
+    model_config = ConfigDict(json_schema_extra=_with_units)
 
     per_token: Number = Field(default=0, validate_default=True)
     per_square: Number = Field(default=0, validate_default=True)
@@ -260,7 +274,11 @@ def _whole_per_stage(least: int, most: int) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-Share = Annotated[Number, Field(le=1)]
+Share = Annotated[
+    Number,
+    Field(le=1),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1}),
+]
 _Numbers = Number | tuple[Number, ...]
 _Rows = Number | LengthCost | tuple[Number | LengthCost | tuple[Number, ...], ...]
 
@@ -288,8 +306,14 @@ TIME_FIELDS = {
 """Field of the time of each kind of op."""
 
 
+BACKWARDS = alternatives(("backward",), ("backward_input", "backward_weight"))
+"""JSON Schema of an object with the time of the backward, or with those of its two parts."""
+
+
 class HasBackward(StrictModel):
     """A model with a field for the whole backward, and one for each of its two parts."""
+
+    model_config = ConfigDict(json_schema_extra=BACKWARDS)
 
     @model_validator(mode="after")
     def _one_backward(self) -> Self:
@@ -431,8 +455,8 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
 
 def with_multiples(schema: dict[str, Any]) -> None:
     """Add capacities such as ``1.25p`` to the JSON Schema of the capacity."""
-    multiple = {"type": "string", "pattern": r"^ *([0-9.]* *[pP]|[0-9].*B) *$"}
+    multiple = {"type": "string", "pattern": r"^ *[0-9.]* *[pP] *$"}
     for branch in schema["anyOf"]:
         if "items" in branch:
-            branch["items"] = {"anyOf": [branch["items"], multiple]}
+            branch["items"]["anyOf"].append(multiple)
     schema["anyOf"].append(multiple)

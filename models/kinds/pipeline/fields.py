@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
 from ppsolve.models.documents.errors import InputError
@@ -56,12 +63,19 @@ Placement = Annotated[
 ]
 
 
+def _optional(name: str) -> Any:
+    """Change of a JSON Schema that requires a field elsewhere: not in pipelines with layers."""
+    return lambda schema: schema["required"].remove(name)
+
+
 class Times(HasBackward):
     """Op durations per stage; an entry may be a list with one duration per micro-batch.
 
     An entry, or the item of a stage, may also be a cost over the lengths of the pipeline. Either
     `backward` (fused) or both `backward_input` and `backward_weight` (split).
     """
+
+    model_config = ConfigDict(json_schema_extra=_optional("forward"))
 
     forward: Time[PerStageAndMicrobatch]
     backward: Time[PerStageAndMicrobatch] | None = None
@@ -136,6 +150,8 @@ class Memory(StrictModel):
     amounts may be texts such as ``80GB``. With `recompute` or `offload` activations need not be
     kept, see `ppsolve.models.kinds.pipeline.modes`.
     """
+
+    model_config = ConfigDict(json_schema_extra=_optional("activation"))
 
     unit: Literal["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"] | None = None
     capacity: MemoryAmount[PerDevice] = Field(json_schema_extra=with_multiples)

@@ -42,7 +42,10 @@ class OpOfStep(NamedTuple):
 
 Names = Annotated[
     tuple[str, ...],
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    BeforeValidator(
+        lambda value: (value,) if isinstance(value, str) else value,
+        json_schema_input_type=str | tuple[str, ...],
+    ),
 ]
 """One op or filler, or a list of them."""
 

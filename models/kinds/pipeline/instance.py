@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from ppsolve.models.core.problem import IntArray, Objective, ScheduleObjective
 from ppsolve.models.documents.base import Whole
@@ -17,6 +17,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.collectives import Collectives, ModelParallel
 from ppsolve.models.kinds.pipeline.combinations import check_combination
 from ppsolve.models.kinds.pipeline.entries import (
+    BACKWARDS,
     Lengths,
     PerDevice,
     PerStage,
@@ -62,6 +63,25 @@ MAX_OPS = 5_000_000
 """Larger instances are refused instead of exhausting the memory of the machine."""
 
 
+def _times_or_layers(schema: dict[str, Any]) -> None:
+    """Say in the JSON Schema of pipelines that layers stand in for times and activations."""
+    schema["required"].remove("times")
+    is_absent = {"type": "null"}
+    with_layers = {
+        "properties": {"layers": {"not": is_absent}},
+        "required": ["layers"],
+    }
+    memory = {"anyOf": [is_absent, {"required": ["activation"]}]}
+    by_stage = {
+        "properties": {
+            "times": {"required": ["forward"], **BACKWARDS},
+            "memory": memory,
+        },
+        "required": ["times"],
+    }
+    schema |= {"if": with_layers, "else": by_stage}
+
+
 class PipelineInstance(Instance):
     """One training step of a pipeline-parallel model. All times share `time_unit`.
 
@@ -79,6 +99,7 @@ class PipelineInstance(Instance):
     """
 
     memory_unit_at: ClassVar[tuple[str, ...]] = ("memory", "unit")
+    model_config = ConfigDict(json_schema_extra=_times_or_layers)
 
     kind: Literal["pipeline"] = "pipeline"
     name: str = "pipeline"

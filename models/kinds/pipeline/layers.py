@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
@@ -190,7 +190,8 @@ def with_even_layers(data: dict[str, Any], stages: int | None) -> dict[str, Any]
     Raises `InputError`: the layers are not valid, or given together with what they
         stand in for.
     """
-    if stages is None:
+    times = data.get("times")
+    if stages is None or not isinstance(times, dict | BaseModel | None):
         return data
     given, memory = data["layers"], data.get("memory")
     for name in ("recompute", "offload", "forward_peak"):

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from ppsolve.models.documents.base import (
+    NUMBER_SCHEMA,
     Number,
     StrictModel,
     Whole,
@@ -67,13 +68,13 @@ BySize = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "array", "items": {"type": "number", "minimum": 0}},
+                NUMBER_SCHEMA,
+                {"type": "array", "items": NUMBER_SCHEMA},
                 {
                     "type": "object",
                     "properties": {
-                        "fixed": {"type": "number", "minimum": 0},
-                        "per_sample": {"type": "number", "minimum": 0},
+                        "fixed": NUMBER_SCHEMA,
+                        "per_sample": NUMBER_SCHEMA,
                     },
                     "additionalProperties": False,
                 },

@@ -54,6 +54,8 @@ class QuickAnswer:
     bound_by: str
     # Makespan of each published schedule that the pipeline allows; None beyond the memory.
     published: dict[str, float | None] = field(repr=False)
+    # Most that each device holds, static memory included; None without a schedule or a memory.
+    memory: tuple[float, ...] | None = None
 
     @property
     def gap(self) -> float | None:
@@ -69,6 +71,8 @@ class QuickAnswers:
     bound: NDArray[np.float64]  # float64[N]
     by: NDArray[np.object_]  # object[N], the heuristic behind each value, or None
     bound_by: NDArray[np.object_]  # object[N]
+    # float64[N, D], most that each device holds; nan where no schedule fits, or without a memory
+    memory: NDArray[np.float64]
 
 
 def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswers:
@@ -84,8 +88,8 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
         makespan, without collectives, all-reduces, optimizer ops and whatever else is open.
     **arrays : array_like
         Figures of N pipelines of this shape in place of its own: `forward`, `backward`,
-        `backward_input`, `backward_weight` and `activation` as [N] or [N, S], `latency` as [N],
-        `capacity` as [N] or [N, D].
+        `backward_input`, `backward_weight`, `activation` and `static` as [N] or [N, S],
+        `latency` as [N], `capacity` as [N] or [N, D].
 
     Returns
     -------
@@ -96,7 +100,7 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     ------
     InputError
         The instance is no pipeline or has fields that this function does not support, or an array
-        has another shape.
+        has another shape or a wrong number; the error names its row.
     """
     _refuse_more(instance)
     shape = _shape(
@@ -106,23 +110,27 @@ def quick(instance: PipelineInstance, **arrays: Any) -> QuickAnswer | QuickAnswe
     )
     figures = figures_of(instance, arrays)
     answers = [_answers(shape, chunk) for chunk in _parts(figures, shape)]
-    table, value, bound, by, bound_by = (
-        np.concatenate(column, axis=-1) for column in zip(*answers, strict=True)
+    table, value, bound, by, bound_by, held = (
+        np.concatenate(column) for column in zip(*answers, strict=True)
     )
     is_valued = value < NEVER
     values, bounds = figures.in_unit(value), figures.in_unit(bound)
+    is_held = is_valued & (instance.memory is not None)
+    memory = np.where(is_held[:, None], figures.memory.in_unit(held), np.nan)
     if not arrays:
         times = [
             figures.in_unit(row)[0] if row[0] < NEVER else None
-            for row in [value, *table]
+            for row in [value, *table.T]
         ]
         published = dict(zip(shape.names, times[1:], strict=True))
-        return QuickAnswer(times[0], bounds[0], by[0], bound_by[0], published)
+        peaks = tuple(memory[0].tolist()) if is_held[0] else None
+        return QuickAnswer(times[0], bounds[0], by[0], bound_by[0], published, peaks)
     return QuickAnswers(
         np.where(is_valued, np.array(values, dtype=np.float64), np.nan),
         np.array(bounds, dtype=np.float64),
         by,
         bound_by,
+        memory,
     )
 
 
@@ -174,14 +182,19 @@ def _parts(figures: Figures, shape: _Shape) -> Iterator[Figures]:
 
 
 def _answers(shape: _Shape, figures: Figures) -> tuple[Array, ...]:
-    """Return the table of orders and columns, value and bound of each column, and their names.
+    """Return the makespan of each column under each order, then value and bound, in ticks.
 
-    Where nothing fits, the value is `NEVER` and its name None.
+    Then come the names behind both, and what is held.
+
+    The last is int64[N, D], the most that activations of the schedule take of each device. Where
+    nothing fits, the value is `NEVER` and its name None.
     """
     columns = np.arange(len(figures.step))
-    values = np.where(shape.fits(figures.slow), shape.makespans(figures.slow), NEVER)
+    peaks = shape.peaks(figures.slow)
+    fitting = (peaks <= figures.slow.room).all(axis=1)
+    values = np.where(fitting, shape.makespans(figures.slow), NEVER)
     best = values.argmin(axis=0)
-    value = values[best, columns]
+    value, held = values[best, columns], peaks[best, :, columns]
     by = np.array(shape.names, dtype=object)[best]
     bounds = figures.fast.bounds()
     table = np.stack(list(bounds.values()))
@@ -191,11 +204,15 @@ def _answers(shape: _Shape, figures: Figures) -> tuple[Array, ...]:
     open_columns = np.flatnonzero(value > bound).tolist()
     expect(shape.problem.num_ops * len(open_columns))
     for column in open_columns:
-        makespan = shape.in_flight(figures.slow, column)
+        start = figures.slow.starts(column)
+        if start is None:
+            continue
+        makespan = shape.makespan(figures.slow, column, start)
         if makespan < value[column]:
             value[column], by[column] = makespan, IN_FLIGHT
+            held[column] = shape.peaks_of(figures.slow, column, start)
     by[value == NEVER] = None
-    return values, value, bound, by, bound_by
+    return values.T, value, bound, by, bound_by, held
 
 
 class _Wave(NamedTuple):
@@ -262,14 +279,15 @@ class _Shape:
         weights = counts[:-1, 2] if kinds == 3 else backwards
         return np.unique(np.hstack([forwards - backwards, backwards - weights]), axis=0)
 
-    def fits(self, stages: StageArrays) -> Array:
-        """Say which order fits which memory, bool[H, N]."""
+    def peaks(self, stages: StageArrays) -> Array:
+        """Most that activations of each order take of each device, int64[H, D, N]."""
         amounts = np.vstack([stages.held, stages.late])
-        fitting = np.zeros((len(self.names), amounts.shape[1]), dtype=bool)
-        for order, uses in enumerate(self._uses):
-            peaks = np.stack([(use @ amounts).max(axis=0) for use in uses])
-            fitting[order] = (peaks <= stages.room).all(axis=0)
-        return fitting
+        return np.stack(
+            [
+                np.stack([(use @ amounts).max(axis=0) for use in uses])
+                for uses in self._uses
+            ]
+        )
 
     def makespans(self, stages: StageArrays) -> Array:
         """Return the makespan of each order and pipeline, [H, N]."""
@@ -281,13 +299,33 @@ class _Shape:
             end[level.ops] = start + duration[self.row[level.ops % count]]
         return end[:-1].reshape(len(self.names), count, -1).max(axis=1)
 
-    def in_flight(self, stages: StageArrays, column: int) -> int:
-        """Return the makespan of one pipeline by the list rule, `NEVER` where it finds none."""
-        start, duration = (
-            stages.starts(column),
-            np.vstack([*stages.duration])[:, column],
+    def makespan(self, stages: StageArrays, column: int, start: IntArray) -> int:
+        """Return the makespan of one pipeline by the starts of its ops."""
+        return int(self._ends(stages, column, start).max())
+
+    def _ends(self, stages: StageArrays, column: int, start: IntArray) -> Array:
+        return start + np.vstack([*stages.duration])[self.row, column]
+
+    def peaks_of(self, stages: StageArrays, column: int, start: IntArray) -> IntArray:
+        """Most that activations take of each device, int64[D], by the starts of ops."""
+        problem = self.problem
+        held = stages.held[problem.stage, column]
+        late = stages.late[problem.stage, column]
+        last = len(problem.kinds) - 1
+        freed = np.where(problem.kind == 1, held - late, 0)
+        freed += np.where(problem.kind == last, late, 0)
+        taken = np.where(problem.kind == 0, held, 0)
+        time = np.concatenate([start, self._ends(stages, column, start)])
+        change = np.concatenate([taken, -freed])
+        device = np.concatenate([problem.device, problem.device])
+        # What is given back at a moment may be taken at it.
+        order = np.lexsort([change, time])
+        return np.array(
+            [
+                np.cumsum(change[order][device[order] == number]).max(initial=0)
+                for number in range(len(stages.room))
+            ]
         )
-        return NEVER if start is None else int((start + duration[self.row]).max())
 
 
 def _levels(depths: Sequence[IntArray], edges: Sequence[Edges]) -> list[_Wave]:

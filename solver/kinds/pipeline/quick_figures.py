@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.core.timescale import MAX_TICKS
-from ppsolve.models.documents.base import MAX_NUMBER, did_you_mean
+from ppsolve.models.documents.base import MAX_NUMBER, describe, did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -47,21 +47,44 @@ class Figures(NamedTuple):
     fast: StageArrays  # times rounded down: a bound of them is one of the true times
     step: IntArray  # int64[N]: a tick is step / 10 ** digits of the unit of time
     digits: IntArray  # int64[N]
+    memory: _MemoryGrains
 
     def columns(self, selection: slice) -> Figures:
         """Return the figures of some of the pipelines."""
         slow, fast = self.slow.columns(selection), self.fast.columns(selection)
-        return Figures(slow, fast, self.step[selection], self.digits[selection])
+        tables: list[Any] = [table[..., selection] for table in self.memory]
+        memory = _MemoryGrains(*tables)
+        return Figures(slow, fast, self.step[selection], self.digits[selection], memory)
 
     def in_unit(self, ticks: Array) -> list[int | float]:
         """Return the time of each column: an int where whole, else the nearest double."""
         columns = zip(
             ticks.tolist(), self.step.tolist(), self.digits.tolist(), strict=True
         )
-        return [_time(count * step, digits) for count, step, digits in columns]
+        return [_decimal(count * step, digits) for count, step, digits in columns]
 
 
-def _time(number: int, digits: int) -> int | float:
+class _MemoryGrains(NamedTuple):
+    static: (
+        IntArray  # int64[D, N], in grains of step / 10 ** digits of the unit of memory
+    )
+    room: IntArray  # int64[D, N], in grains
+    step: IntArray  # int64[N]
+    digits: IntArray  # int64[N]
+    is_exact: BoolArray  # bool[N]: all amounts are whole
+
+    def in_unit(self, activations: IntArray) -> Array:
+        """Return amounts of devices, float64[N, D], by grains of activations, int64[N, D]."""
+        scales = zip(self.step.tolist(), self.digits.tolist(), strict=True)
+        grains = (activations + self.static.T).tolist()
+        held = [
+            [_decimal(count * step, digits) for count in row]
+            for row, (step, digits) in zip(grains, scales, strict=True)
+        ]
+        return np.array(held, dtype=np.float64).reshape(activations.shape)
+
+
+def _decimal(number: int, digits: int) -> int | float:
     # Division of ints is rounded to the nearest double, however long they are.
     numerator, denominator = number * 10 ** max(-digits, 0), 10 ** max(digits, 0)
     if numerator % denominator:
@@ -76,7 +99,7 @@ class _Amounts(NamedTuple):
     lag: Array  # [1 + 2 * S, N]
     held: Array  # [S, N]
     late: Array  # [S, 1]: share of the activation that the weight gradient gives back
-    static: Array  # [S, 1]
+    static: Array  # [S, N]
     capacity: Array  # [D, N]
 
 
@@ -91,7 +114,7 @@ def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures
     )
     times = np.vstack([amounts.duration, amounts.lag])
     grid = _Grid.of(times, MAX_TICKS, TIME_DIGITS)
-    held, late, room, is_exact = _memory(instance, amounts)
+    held, late, memory = _memory(instance, amounts)
     device, rows = np.array(instance.stage_to_device), len(amounts.duration)
     shape = rows // len(device), *held.shape
     slow, fast = (
@@ -103,17 +126,17 @@ def figures_of(instance: PipelineInstance, arrays: Mapping[str, Any]) -> Figures
             np.zeros_like(held),
             held,
             late,
-            room,
-        ).with_whole_rooms(is_exact)
+            memory.room,
+        ).with_whole_rooms(memory.is_exact)
         for table in (grid.above, grid.below)
     )
-    return Figures(slow, fast, grid.step, grid.digits)
+    return Figures(slow, fast, grid.step, grid.digits, memory)
 
 
 def _memory(
     instance: PipelineInstance, amounts: _Amounts
-) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
-    """Return `held`, `late` and `room` of pipelines, and whether they are exact.
+) -> tuple[IntArray, IntArray, _MemoryGrains]:
+    """Return `held` and `late` of pipelines, and the memory of their devices.
 
     Sums over all activations stay below 2^62. Amounts with a common grain are exact. Others are
     rounded to the nearest of some 10^-12 of the largest one; as many grains as activations are
@@ -136,9 +159,12 @@ def _memory(
     held, late, static, capacity = np.split(
         grid.nearest, [stages, 2 * stages, 3 * stages]
     )
-    room = capacity + np.where(grid.is_exact, 0, activations)
-    np.subtract.at(room, np.array(instance.stage_to_device), static)
-    return held, late, np.where(is_limited, room, UNLIMITED), grid.is_exact
+    of_devices = np.zeros_like(capacity)
+    np.add.at(of_devices, np.array(instance.stage_to_device), static)
+    room = capacity + np.where(grid.is_exact, 0, activations) - of_devices
+    room = np.where(is_limited, room, UNLIMITED)
+    memory = _MemoryGrains(of_devices, room, grid.step, grid.digits, grid.is_exact)
+    return held, late, memory
 
 
 class _Grid(NamedTuple):
@@ -243,12 +269,10 @@ def _with_arrays(
     names = [field for field, entry in instance.times if entry is not None]
     fields = [
         *names,
-        *(["activation", "capacity"] if instance.memory else []),
+        *(["activation", "static", "capacity"] if instance.memory else []),
         "latency",
     ]
-    tables = {
-        name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()
-    }
+    tables = {name: _table(name, array) for name, array in arrays.items()}
     count = next(len(np.atleast_1d(table)) for table in tables.values())
     for name, table in tables.items():
         if name not in fields:
@@ -274,22 +298,47 @@ def _with_arrays(
         crosses = np.diff(instance.stage_to_device) != 0
         ahead = np.concatenate([[False], crosses, [False], [False], crosses])
         lag = np.where(ahead[:, None], tables["latency"], 0.0)
-    held, capacity = (
+    held, static, capacity = (
         rows("activation", amounts.held),
+        rows("static", amounts.static),
         rows("capacity", amounts.capacity),
     )
-    return _Amounts(duration, lag, held, amounts.late, amounts.static, capacity)
+    return _Amounts(duration, lag, held, amounts.late, static, capacity)
+
+
+def _table(name: str, array: Any) -> Array:
+    try:
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        rows = list(array) if isinstance(array, list | tuple | np.ndarray) else []
+    first = np.shape(rows[0]) if rows else ()
+    for index, row in enumerate(rows):
+        try:
+            is_right = np.shape(np.asarray(row, dtype=np.float64)) == first
+        except (TypeError, ValueError):
+            is_right = False
+        if not is_right:
+            expected = f"{first[0]} numbers" if first else "a number"
+            text = f"expected {expected} as in the first row, got {describe(row)}"
+            raise InputError(text, field=f"{name}[{index}]", code=ErrorCode.TYPE)
+    text = f"expected an array of numbers, got {describe(array)}"
+    raise InputError(text, field=name, code=ErrorCode.TYPE)
 
 
 def _refuse(name: str, table: Array, count: int, wide: int) -> None:
     """Refuse an array of another shape, or with numbers that documents do not have."""
-    if table.shape not in {(count,), (count, wide)} or not (table >= 0).all():
+    if table.shape not in {(count,), (count, wide)}:
         table_of = f", or {count} x {wide}" if wide else ""
-        text = f"expected {count} numbers >= 0{table_of}, got {table.shape}"
-        raise InputError(text, field=name)
+        text = f"expected {count} numbers{table_of}, got {table.shape}"
+        raise InputError(text, field=name, code=ErrorCode.LENGTH)
     is_right = (table == 0) | ((table >= LEAST_NUMBER) & (table <= float(MAX_NUMBER)))
     if name == "capacity":
-        is_right |= np.isinf(table)
+        is_right |= np.isposinf(table)
     if not is_right.all():
-        text = f"expected 0 or numbers from {LEAST_NUMBER:.0E} to {MAX_NUMBER:.0E}"
-        raise InputError(f"{text}, got {table[~is_right].flat[0]:g}", field=name)
+        index = np.argwhere(~is_right)[0].tolist()
+        text = f"expected 0 or a number from {LEAST_NUMBER:.0E} to {MAX_NUMBER:.0E}"
+        raise InputError(
+            f"{text}, got {table[tuple(index)]:g}",
+            field=name + "".join(f"[{number}]" for number in index),
+            code=ErrorCode.RANGE,
+        )

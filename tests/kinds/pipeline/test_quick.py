@@ -10,6 +10,8 @@ import pytest
 
 import ppsolve
 from ppsolve.solver.kinds.pipeline.published import PUBLISHED
+from ppsolve.solver.kinds.pipeline.quick import _shape
+from ppsolve.solver.kinds.pipeline.quick_figures import figures_of
 from tests.marks import first
 
 FIXED = {one.name for one in PUBLISHED if one.orders is not None}
@@ -80,6 +82,11 @@ def test_a_quick_answer_is_the_best_published_schedule_and_a_bound(seed):
     )
     if found.by in FIXED:
         assert found.value == published[found.by]
+    peaks = [entry.peak_memory for entry in known.heuristics if entry.name == found.by]
+    if pipeline.memory is None or found.value is None:
+        assert found.memory is None
+    elif found.by in FIXED:
+        assert list(found.memory) == pytest.approx(list(peaks[0].values()), rel=1e-12)
     assert found.bound <= (np.inf if found.value is None else found.value)
     twice = {name: [row, row] for name, row in document["times"].items()}
     columns = ppsolve.quick(pipeline, **twice)
@@ -339,16 +346,79 @@ def test_what_is_no_pipeline_is_refused(given):
     [
         ({"backward": [1, 2]}, 'expected an array of this pipeline, got "backward"'),
         ({"forwards": [1, 2]}, 'did you mean "forward"'),
-        ({"forward": [[1, 2]]}, r"expected 1 numbers >= 0, or 1 x 4, got \(1, 2\)"),
-        ({"forward": [1, 2], "latency": [1]}, r"expected 2 numbers >= 0, got \(1,\)"),
-        ({"capacity": [-1, 2]}, "expected 2 numbers >= 0"),
-        ({"forward": [np.inf]}, r"expected 0 or numbers from 1E-30 to 1E\+15, got inf"),
+        ({"forward": [[1, 2]]}, r"expected 1 numbers, or 1 x 4, got \(1, 2\)"),
+        ({"forward": [1, 2], "latency": [1]}, r"expected 2 numbers, got \(1,\)"),
+        ({"capacity": [-1, 2]}, r"^capacity\[0\]: expected 0 or a number from 1E-30"),
+        ({"forward": [np.inf]}, r"^forward\[0\]: .* to 1E\+15, got inf"),
+        ({"latency": [1, 1e16]}, r"^latency\[1\]: expected 0 or .*, got 1e\+16"),
+        ({"forward": [[1] * 4, [1, 1, -1, 1]]}, r"^forward\[1\]\[2\]: .*, got -1"),
         (
-            {"latency": [1, 1e16]},
-            r"expected 0 or numbers from 1E-30 to 1E\+15, got 1e\+16",
+            {"forward": [[1] * 4, [1] * 3]},
+            r"^forward\[1\]: expected 4 .*, got a list of 3",
         ),
+        (
+            {"latency": [1, "x"]},
+            r'^latency\[1\]: expected a number .*, got the text "x"',
+        ),
+        ({"forward": "x"}, r'^forward: expected an array of numbers, got the text "x"'),
     ],
 )
 def test_arrays_of_another_shape_are_refused(arrays, words):
     with pytest.raises(ppsolve.InputError, match=words):
         ppsolve.quick(pipeline(), **arrays)
+
+
+def test_memory_of_devices_counts_static_memory_and_the_schedule_behind_the_value():
+    # One activation on the last device, as many as there are stages on the first.
+    alone = pipeline(memory={"capacity": 8, "activation": 1, "static": 2})
+    answer = ppsolve.quick(alone)
+    assert all(2 < amount <= 8 for amount in answer.memory)
+    columns = ppsolve.quick(alone, static=[2, 0, 7.5], capacity=[8, 6, 8])
+    assert columns.memory[0].tolist() == list(answer.memory)
+    assert columns.value[1] == columns.value[0]
+    assert (columns.memory[0] - columns.memory[1]).tolist() == [2] * alone.num_devices
+    assert np.isnan(columns.value[2]) and np.isnan(columns.memory[2]).all()
+    per_stage = ppsolve.quick(alone, static=[[2, 2, 2, 2], [7.5, 2, 2, 2]])
+    assert per_stage.memory[0].tolist() == list(answer.memory)
+    assert np.isnan(per_stage.value[1])
+
+
+def test_a_pipeline_without_memory_has_no_memory():
+    answer = ppsolve.quick(pipeline(memory=None))
+    assert answer.memory is None
+    assert np.isnan(ppsolve.quick(pipeline(memory=None), latency=[1, 2]).memory).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_peaks_of_the_list_rule_are_those_at_each_moment(seed):
+    document = drawn(seed) | {"memory": {"capacity": 4, "activation": 1}}
+    if seed % 2:
+        document["memory"]["released_by_backward_weight"] = 0.25
+    instance = ppsolve.PipelineInstance(**document)
+    stages = figures_of(instance, {}).slow
+    shape = _shape(
+        instance.stage_to_device,
+        instance.num_microbatches,
+        is_split=instance.times.is_split,
+    )
+    start = stages.starts(0)
+    if start is None:
+        pytest.skip("nothing fits")
+    ends = start + np.vstack([*stages.duration])[shape.row, 0]
+    problem = shape.problem
+    last = len(problem.kinds) - 1
+    expected = [0] * instance.num_devices
+    for moment in start.tolist():
+        held = [0] * instance.num_devices
+        for op in range(problem.num_ops):
+            stage, kind = problem.stage[op], problem.kind[op]
+            late = int(stages.late[stage, 0])
+            early = int(stages.held[stage, 0]) - late
+            if kind == 0 and start[op] <= moment:
+                held[problem.device[op]] += early + late
+            if kind == 1 and ends[op] <= moment:
+                held[problem.device[op]] -= early
+            if kind == last and ends[op] <= moment:
+                held[problem.device[op]] -= late
+        expected = [max(a, b) for a, b in zip(expected, held, strict=True)]
+    assert shape.peaks_of(stages, 0, start).tolist() == expected

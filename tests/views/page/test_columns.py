@@ -5,7 +5,7 @@ from dataclasses import replace
 from ppsolve.solver.views.chart import pool_curves
 from ppsolve.solver.views.page.columns import columns_of
 from ppsolve.solver.views.page.idle import causes_of
-from ppsolve.solver.views.page.schedules import in_unit
+from ppsolve.solver.views.time_units import in_unit
 from tests.small import at, holding, small
 from tests.views.page.cases import pipeline, shipped, shown_of, two_streams
 

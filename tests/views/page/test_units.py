@@ -10,11 +10,10 @@ from ppsolve.models.kinds.kfac.result import TieBreakEntry
 from ppsolve.solver.views.drawings import drawing_of
 from ppsolve.solver.views.page.schedules import (
     in_one_unit,
-    in_unit,
     read_shown,
-    readable_unit,
 )
 from ppsolve.solver.views.page.tables import peaks
+from ppsolve.solver.views.time_units import in_unit, readable_unit
 from tests.paths import ROOT
 from tests.views.page.cases import pipeline, shown_of
 
