@@ -398,6 +398,17 @@ class PipelineInstance(Instance):
         return self.is_one_plain_step and not inside
 
     @property
+    def has_unequal_microbatches(self) -> bool:
+        """Whether micro-batches differ in times, memory or transfers."""
+        count = self.num_slices
+        return any(
+            isinstance(row, tuple)
+            and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
+            for entry in self.in_numbers().amounts().values()
+            for row in (entry if isinstance(entry, tuple) else ())
+        )
+
+    @property
     def has_fillers_or_steps(self) -> bool:
         """Whether fillers run beside the micro-batches, or several steps follow each other."""
         return not self.is_one_plain_step
