@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -20,7 +19,7 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Result, Status
 from ppsolve.models.documents.contents import INSTANCE, describe_document
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
-from ppsolve.models.documents.text import fingerprint
+from ppsolve.models.documents.text import fingerprint, instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import MOST_MOMENTS, BenchFile, BenchRecord
 from ppsolve.solver.api import api
@@ -30,6 +29,8 @@ from ppsolve.solver.heuristics.own import is_spec, source_of
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.studies.bench.machine import this_machine
 from ppsolve.solver.studies.bench.pool import Engine, Finished, Limits
+from ppsolve.solver.studies.bench.report.groups import natural_key
+from ppsolve.solver.studies.generate.instances import DrawnBy
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class BenchItem:
     options: Mapping[str, Any]  # plain data
     # Of users' heuristics, by `code_of`.
     code: Mapping[str, str] = field(default_factory=dict)
+    drawn: DrawnBy | None = None  # where the instance comes from, if it is from no file
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -75,6 +77,20 @@ class BenchItem:
             :32
         ]
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The fields of a record from which the instance can be made again."""
+        if self.drawn is None:
+            return {"instance_document": instance_data(self.instance)}
+        return {"recipe": self.drawn.recipe, "recipe_seed": self.drawn.seed}
+
+    @property
+    def factors(self) -> dict[str, str | float]:
+        """What reports group by: options of the recipe, and figures of the instance."""
+        options = {} if self.drawn is None else self.drawn.options
+        texts = {name: str(value) for name, value in options.items()}
+        return texts | self.instance.factors
+
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
         """Return the record of an answer of `solve_item`, or of a failure.
 
@@ -91,6 +107,8 @@ class BenchItem:
                 "instance": self.instance.name,
                 "family": self.family,
                 "path": self.path,
+                **self.origin,
+                "factors": self.factors,
                 "kind": self.instance.kind,
                 "time_unit": self.instance.time_unit,
                 **answer,
@@ -315,7 +333,7 @@ def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:
             paths = glob.glob(file, recursive=True)
         if not paths:
             raise InputError("no instance files there", source=file)
-        for name in sorted(paths, key=_human):
+        for name in sorted(paths, key=natural_key):
             yield name, path.is_dir()
 
 
@@ -326,15 +344,6 @@ def _json_files(directory: Path) -> Iterator[str]:
         for path in (Path(folder, name) for name in files if name.endswith(".json")):
             if path.is_file():
                 yield str(path)
-
-
-def _human(name: str) -> list[tuple[int, Fraction | str]]:
-    """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
-    tokens = re.split(r"(\d+(?:\.\d+)?)", name)
-    return [
-        (0, Fraction(token)) if token[:1].isdecimal() else (1, token)
-        for token in tokens
-    ]
 
 
 @dataclass(frozen=True)
