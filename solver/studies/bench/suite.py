@@ -143,7 +143,14 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
         "seconds": result.wall_seconds,
         "seconds_to_best": history.time_to_best(result),
         "seconds_to_proof": history.time_to_proof(result),
-        "bounds": [bound.model_dump(mode="json") for bound in result.bounds],
+        "bounds": [
+            *(bound.model_dump(mode="json") for bound in result.bounds),
+            *(
+                {"name": bound.name, "value": bound.value}
+                for bound in result.own_bounds
+                if bound.value is not None
+            ),
+        ],
         "heuristics": [history.heuristic(entry) for entry in result.heuristics],
         "anytime": history.curve(result),
     }
@@ -237,7 +244,7 @@ class ChangedCodeError(Exception):
 
 
 def code_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of the file of each user's heuristic that options run.
+    """Return the hash of the file of each user's heuristic or bound that options run.
 
     Hashes are by the name that was given, sorted; installed heuristics are there too, if all that
     apply are run. Modules that a file imports do not count.
@@ -259,9 +266,10 @@ def check_code(options: Mapping[str, Any], expected: Mapping[str, str]) -> None:
 
 def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     heuristics = options.get("heuristics")
-    for heuristic in (*(heuristics or ()), *options.get("more_heuristics", ())):
-        if is_spec(heuristic):
-            yield heuristic, heuristic
+    own = (*options.get("more_heuristics", ()), *options.get("bounds", ()))
+    for function in (*(heuristics or ()), *own):
+        if is_spec(function):
+            yield function, function
     if heuristics is None:
         yield from _installed()
 
