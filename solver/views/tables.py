@@ -44,10 +44,10 @@ class TableColumn:
 
 
 class _FoldedText(Text):
-    """Goes on in the next line behind a blank, hyphen, slash or underscore, if one is near."""
+    """Goes on in the next line behind a blank or one of ``-/_:``, if one is near."""
 
     def wrap(self, console: Console, width: int, **options: Any) -> Lines:
-        rows = rf".{{1,{width}}}(?:(?<=\w[-/_])| |$)|.{{{width}}}"
+        rows = rf".{{1,{width}}}(?:(?<=\w[-/_:])| |$)|.{{{width}}}"
         return Text("\n".join(re.findall(rows, self.plain))).wrap(
             console, width, **options
         )
