@@ -69,8 +69,8 @@ class Curve(ShownInNotebooks, ReportedFile):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
     `gap` is (value - bound) / value. `kept` are points with every activation kept, if the pipeline
-    may recompute or offload some. With a `runtime` only schedules that it runs count. Where `rates` is
-    true, tables and pictures show bubble ratios instead of values and bounds.
+    may recompute or offload some. With a `runtime` only schedules that it runs count. Where
+    `rates` is true, tables and pictures show bubble ratios instead of values and bounds.
     """
 
     kind: Literal["curve"] = "curve"
