@@ -22,6 +22,11 @@ class Instance(ShownInNotebooks, WithUnits):
     description: str | None = None
     time_unit: str = "us"
 
+    @property
+    def factors(self) -> dict[str, str | float]:
+        """Figures that benchmarks are grouped by, under short names; kinds override it."""
+        return {}
+
     def __repr_args__(self) -> Pairs:
         """Yield what `repr` shows: the name, numbers, and how many items lists have."""
         return counts_of(self)

@@ -346,6 +346,7 @@ def test_the_table_of_steps_decides_which_search_runs() -> None:
 
 ROUTE = (
     "solver/cli/optimize.py",
+    "solver/cli/comparing.py",
     "solver/cli/solving.py",
     "solver/api/api.py",
     "solver/run/solve_run.py",

@@ -280,6 +280,24 @@ class BoundEntry(Reported):
     value: Figure
 
 
+class OwnBoundStatus(StrEnum):
+    """What became of a user's bound."""
+
+    NOT_REFUTED = "not_refuted"
+    REFUTED = "refuted"
+    NOT_APPLICABLE = "not_applicable"
+    FAILED = "failed"
+
+
+class OwnBound(Reported):
+    """A user's lower bound. It proves nothing; a schedule below it refutes it."""
+
+    name: str
+    status: OwnBoundStatus
+    value: Figure | None = None
+    reason: str | None = None
+
+
 class Bottleneck(Reported):
     """The strongest analytic bound of a result, in words and figures; times in the result's unit.
 
@@ -330,7 +348,7 @@ class Result(HasSchedule, ReportedFile):
     in time. `robust` is the jitter against which the best schedule was improved, if that was asked
     for. `steps` lists the steps that ran, in order, with their times and the best value and bound
     after each. `instance_document` is the instance as plain JSON data, so that a result file stands
-    alone.
+    alone. `own_bounds` are users' bounds beside ours; they prove nothing.
     """
 
     instance: str
@@ -360,6 +378,7 @@ class Result(HasSchedule, ReportedFile):
     tick_error: Figure = 0
     versions: Versions
     bounds: tuple[BoundEntry, ...] = ()
+    own_bounds: tuple[OwnBound, ...] = ()
     bottleneck: Bottleneck | None = None
     heuristics: tuple[HeuristicEntry, ...] = ()
     steps: tuple[StepEntry, ...] = ()

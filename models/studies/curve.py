@@ -5,7 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from ppsolve.models.core.result import Figure, Reported, ReportedFile, Status
+from ppsolve.models.core.result import (
+    Figure,
+    HeuristicStatus,
+    Reported,
+    ReportedFile,
+    Status,
+)
 from ppsolve.models.documents.display import ShownInNotebooks
 
 
@@ -33,12 +39,27 @@ class SolvedPoint(Reported):
     reason: str | None = None
 
 
+class PointHeuristic(Reported):
+    """What one heuristic reaches at a point; only feasible ones have a value."""
+
+    name: str
+    status: HeuristicStatus
+    value: Figure | None = None
+    bubble_ratio: float | None = None
+    reason: str | None = None
+
+
 class CurvePoint(SolvedPoint):
     """One point.
 
     `at` is the capacity (an amount, or one per device) or the number of micro-batches.
-    `multiple` is a capacity as multiple of p, if it was given so.
+    `multiple` is a capacity as multiple of p, if it was given so. `bubble_ratio` is that of the
+    schedule, `bound_bubble_ratio` that of any schedule as long as the bound.
     """
+
+    bubble_ratio: float | None = None
+    bound_bubble_ratio: float | None = None
+    heuristics: tuple[PointHeuristic, ...] = ()
 
     at: Figure | list[Figure]
     multiple: Figure | None = None
@@ -48,7 +69,8 @@ class Curve(ShownInNotebooks, ReportedFile):
     """Best values and bounds of one instance over capacities or numbers of micro-batches.
 
     `gap` is (value - bound) / value. `kept` are points with every activation kept, if the pipeline
-    may recompute or offload some. With a `runtime` only schedules that it runs count.
+    may recompute or offload some. With a `runtime` only schedules that it runs count. Where
+    `rates` is true, tables and pictures show bubble ratios instead of values and bounds.
     """
 
     kind: Literal["curve"] = "curve"
@@ -57,6 +79,7 @@ class Curve(ShownInNotebooks, ReportedFile):
     objective: str
     time_unit: str
     runtime: str | None = None
+    rates: bool = False
     wall_seconds: float = 0.0
     interrupted: bool = False
     points: tuple[CurvePoint, ...]

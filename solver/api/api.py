@@ -19,6 +19,11 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import NotApplicableError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of
+from ppsolve.solver.api.own_bounds import (
+    NamedBound,
+    chosen_bounds,
+    compared_bounds,
+)
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.api.runtimes import narrowed, optimize_for
 from ppsolve.solver.api.two_levels import of_both_levels, solve_inner
@@ -44,6 +49,7 @@ def optimize(
     deterministic: bool = False,
     heuristics: Sequence[Named] | None = None,
     more_heuristics: Sequence[Named] = (),
+    bounds: Sequence[NamedBound] = (),
     on_progress: ProgressListener | None = None,
     exact: bool = False,
     robust: float | None = None,
@@ -85,6 +91,10 @@ def optimize(
         function takes and returns: ``docs/heuristics.md``.
     more_heuristics : sequence of str or callable
         Further heuristics to run, in the same forms.
+    bounds : sequence of str or callable
+        Lower bounds of your own: functions as for `heuristics` that return a number in the unit of
+        values. They are run after the search and listed in `Result.own_bounds`. They prove nothing,
+        and one above the best schedule is listed as refuted.
     on_progress : callable or None
         Called with each event, at least each second, on several threads but never by two at once.
         If it returns `ppsolve.STOP`, the call ends as with `stop`. If it raises an error, the call
@@ -146,6 +156,7 @@ def optimize(
     listener = None if on_progress is None else HeededListener(on_progress, clock)
     kind = kind_of(instance)
     selection = chosen_heuristics(instance, options.heuristics, more_heuristics)
+    own, asked = chosen_bounds(bounds), instance
 
     def solve_alone(inner: Instance, limit: Clock) -> Result:
         task = kind_of(inner).task(inner, exact=exact)
@@ -184,6 +195,9 @@ def optimize(
         )
     if inner is not None:
         result = of_both_levels(inner, result, inner_results)
+    if own:
+        judged = compared_bounds(own, asked, result, exact=exact)
+        result = result.model_copy(update={"own_bounds": tuple(judged)})
     if listener is not None:
         listener.raise_error(result)
     return result

@@ -54,7 +54,7 @@ def installed() -> tuple[Heuristic, ...]:
 
 
 def _published() -> dict[str, Heuristic]:
-    owned = [heuristic for kind in all_kinds() for heuristic in kind.heuristics]
+    owned = [heuristic for kind in all_kinds() for heuristic in kind.published]
     return {heuristic.name: heuristic for heuristic in (*owned, *GENERIC)}
 
 

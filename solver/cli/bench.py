@@ -18,15 +18,19 @@ from typer.core import TyperGroup
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import destination
 from ppsolve.models.documents.printable import plain_json
+from ppsolve.models.documents.text import fingerprint
+from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import (
     BenchFile,
+    BenchRecord,
     Records,
     merged,
     read_records,
     write_records,
 )
+from ppsolve.solver.api.kinds import parse_instance
 from ppsolve.solver.cli import options as opt
-from ppsolve.solver.cli.generate import instances_of
+from ppsolve.solver.cli.generate import drawn_again, instances_of
 from ppsolve.solver.cli.guard import ExitCode, say
 from ppsolve.solver.cli.options import argument, flag, value
 from ppsolve.solver.cli.output import (
@@ -47,9 +51,16 @@ from ppsolve.solver.studies.bench.suite import (
     collect,
     distinct,
 )
+from ppsolve.solver.studies.generate.instances import DrawnBy
 from ppsolve.solver.views.bench import outputs as report_as
-from ppsolve.solver.views.bench.latex import latex_report, plain_names, profiles_csv
+from ppsolve.solver.views.bench.latex import (
+    latex_report,
+    methods_csv,
+    plain_names,
+    profiles_csv,
+)
 from ppsolve.solver.views.bench.pictures import Picture, draw_pictures
+from ppsolve.solver.views.bench.sections import check_columns
 from ppsolve.solver.views.figures import counted
 from ppsolve.solver.views.line_chart import has_matplotlib, require_matplotlib
 from ppsolve.solver.views.progress import TallyProgress, own_failures, tally
@@ -161,7 +172,7 @@ def bench_run_command(
         list[str] | None,
         argument(
             "PATHS...",
-            "Files, quoted globs, directories; - is stdin.",
+            "Files, quoted globs, directories, earlier results (.jsonl); - is stdin.",
             show_default=False,
         ),
     ] = None,
@@ -221,11 +232,42 @@ def _items(
     options: ItemOptions, paths: list[str], keywords: dict[str, Any]
 ) -> Iterator[BenchItem]:
     code = code_of(keywords)
-    for source in collect(paths, say):
+    for path in (path for path in paths if path.endswith(RECORDS)):
+        for record in _read(Path(path)).records:
+            instance, drawn = _asked_in(record, path)
+            yield BenchItem(instance, record.family, record.path, keywords, code, drawn)
+    for source in collect([p for p in paths if not p.endswith(RECORDS)], say):
         yield BenchItem(source.instance, source.family, source.path, keywords, code)
-    drawn = instances_of(options.recipe or [], options.recipe_file or [], options.count)
-    for name, instance in drawn:
-        yield BenchItem(instance, name, None, keywords, code)
+    recipes, files = options.recipe or [], options.recipe_file or []
+    for name, instance, drawn in instances_of(recipes, files, options.count):
+        yield BenchItem(instance, name, None, keywords, code, drawn)
+
+
+RECORDS = ".jsonl"
+"""Ending of files of results, whose instances can be solved again."""
+
+
+def _asked_in(record: BenchRecord, source: str) -> tuple[Instance, DrawnBy | None]:
+    """Make the instance of a record again, and hold it to the hash of its content."""
+    drawn = None
+    if record.instance_document is not None:
+        instance = parse_instance(record.instance_document, source)
+    elif record.recipe is not None:
+        seed = record.recipe_seed or 0
+        instance = drawn_again(record.recipe, seed)
+        options = {
+            name: value
+            for name, value in record.factors.items()
+            if name not in instance.factors
+        }
+        drawn = DrawnBy(record.recipe, seed, options)
+    else:
+        text = f"{record.instance}: this record holds neither its instance nor a recipe"
+        raise InputError(text, source=source)
+    if record.content is not None and fingerprint(instance) != record.content:
+        text = f"{record.instance}: another instance now than when it was solved"
+        raise InputError(text, source=source, field="content")
+    return instance, drawn
 
 
 def _tell_doubles(doubles: list[tuple[BenchItem, BenchItem]]) -> None:
@@ -280,6 +322,7 @@ FORMS: dict[str, Callable[[Report], str]] = {
     ".html": report_as.html_report,
     ".tex": latex_report,
     "profiles.csv": profiles_csv,
+    "methods.csv": methods_csv,
 }
 """How each file of a report is made, by the end of its name."""
 
@@ -308,6 +351,16 @@ def bench_report_command(
             max=1,
         ),
     ] = 0.0,
+    by: Annotated[
+        str | None,
+        value(
+            "FACTOR,...", "Group by factors of instances instead of families: p,m/p."
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        value("NAME,...", "Columns of tables by how their names begin: solved,mean."),
+    ] = None,
     as_json: opt.Json = False,
     as_latex: Annotated[
         bool, flag("Print tables for papers (booktabs).", "--latex")
@@ -330,7 +383,15 @@ def bench_report_command(
     inputs = [results] if baseline is None else [results, baseline]
     _check_outputs(outputs, pictures, inputs)
     earlier = None if baseline is None else (_read(baseline), str(baseline))
-    report = bench_report(_read(results), str(results), earlier, tolerance)
+    report = bench_report(
+        _read(results),
+        str(results),
+        earlier,
+        tolerance,
+        by=_words(by),
+        columns=_words(columns),
+    )
+    check_columns(report)
     _write(report, outputs, pictures)
     if as_json or as_latex:
         typer.echo(FORMS[".json" if as_json else ".tex"](report), nl=False)
@@ -340,6 +401,10 @@ def bench_report_command(
         raise typer.Exit(ExitCode.CHECK_FAILED)
     if report.comparison is not None and report.comparison.regressions:
         raise typer.Exit(ExitCode.REGRESSED)
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _read(path: Path) -> Records:

@@ -13,7 +13,7 @@ from ppsolve.models.core.result import Result
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
-from ppsolve.solver.api.kinds import instance_in, load_instance, owner_in
+from ppsolve.solver.api.kinds import instance_in, kind_of, load_instance, owner_in
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.inputs import FedOrder, data_order, load_pipeline, refuse_given
@@ -87,9 +87,6 @@ def check_command(
 def _check_files(
     instance_file: Path, result_file: Path | None, *, exact: bool, proves_bound: bool
 ) -> tuple[list[Violation], BoundCheck | None]:
-    from ppsolve.solver.api import api
-    from ppsolve.solver.api.bound_check import check_bound
-
     if str(instance_file) == str(result_file) == "-":
         raise InputError(
             "only one of the two files can be standard input", code=ErrorCode.CONFLICT
@@ -100,8 +97,14 @@ def _check_files(
     instance = separate or instance_in(data, source)
     with about_file(instance, instance_file), errors_in(source):
         is_bound_alone = proves_bound and _has_no_schedule(data, source)
-        violations = [] if is_bound_alone else api.check(instance, data, exact=exact)
-        bound = check_bound(instance, data, exact=exact) if proves_bound else None
+        check = kind_of(instance).check
+        violations = [] if is_bound_alone else check(instance, data, exact=exact)
+        if proves_bound:
+            from ppsolve.solver.api.bound_check import check_bound
+
+            bound = check_bound(instance, data, exact=exact)
+        else:
+            bound = None
     if bound is not None and bound.proved_by is None:
         violations.append(Violation("bound", _refuted(bound), ()))
     return violations, bound

@@ -18,7 +18,7 @@ from ppsolve.models.studies.what_if import WhatIf
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
 from ppsolve.solver.cli.guard import ExitCode, about_file, about_options, say
-from ppsolve.solver.cli.options import value
+from ppsolve.solver.cli.options import flag, value
 from ppsolve.solver.cli.output import (
     check_outputs,
     check_writable,
@@ -52,6 +52,13 @@ def curve_command(
         float, opt.time_limit("Wall seconds for all points.", minimum=0.1)
     ] = TIME_LIMIT,
     runtime: opt.Runtime = None,
+    heuristics: Annotated[
+        str | None,
+        value("A,B", "Run these heuristics at every point too, a column for each."),
+    ] = None,
+    rates: Annotated[
+        bool, flag("Show bubble ratios in place of values and bounds.", "--rates")
+    ] = False,
     workers: opt.Workers = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
@@ -77,6 +84,8 @@ def curve_command(
             [text],
             time_limit=time_limit,
             on_point=lambda snapshot: _note(snapshot, output, quiet=quiet),
+            compared=opt.split_names(heuristics) or (),
+            rates=rates,
             runtime=runtime,
             workers=workers,
             seed=seed,

@@ -19,7 +19,7 @@ from ppsolve.solver.cli.guard import about_options, say
 from ppsolve.solver.cli.main import load
 from ppsolve.solver.cli.options import flag, value
 from ppsolve.solver.studies.generate.flags import option_of, read_options
-from ppsolve.solver.studies.generate.instances import generate
+from ppsolve.solver.studies.generate.instances import DrawnBy, generate
 
 Text = str | None
 
@@ -105,13 +105,13 @@ def generate_command(
 
 def instances_of(
     recipes: Iterable[str], files: Iterable[str], count: int
-) -> Iterator[tuple[str, Instance]]:
+) -> Iterator[tuple[str, Instance, DrawnBy]]:
     """Yield the instances of recipes: words that one would type behind ``ppsolve generate``.
 
-    Each comes with the name of its recipe, which may stand before the options. A file has a recipe
-    in each line; empty lines and those that begin with ``#`` do not count. A recipe without a
-    ``--count`` of its own gives `count` instances, from successive seeds. An `InputError` names a
-    recipe that cannot be used, or its file and line.
+    Each comes with the name of its recipe, which may stand before the options, and what it was
+    drawn by. A file has a recipe in each line; empty lines and those that begin with ``#`` do not
+    count. A recipe without a ``--count`` of its own gives `count` instances, from successive seeds.
+    An `InputError` names a recipe that cannot be used, or its file and line.
     """
     for text in recipes:
         yield from _instances(text, count, "--recipe")
@@ -122,20 +122,32 @@ def instances_of(
                 yield from _instances(line, count, f"{source}: line {number}")
 
 
-def _instances(text: str, count: int, source: str) -> Iterator[tuple[str, Instance]]:
+def drawn_again(recipe: str, seed: int) -> Instance:
+    """Return the instance that a recipe gives for a seed, whatever its own seed or count."""
+    return next(_instances(recipe, 1, "recipe", seed))[1]
+
+
+def _instances(
+    text: str, count: int, source: str, only: int | None = None
+) -> Iterator[tuple[str, Instance, DrawnBy]]:
+    """Yield the instances of a recipe, or the one of the seed `only`."""
     try:
         name, own_count, params = _parsed(text)
         count = count if own_count is None else own_count
         seed, profile = params.pop("seed"), params.pop("profile")
+        if only is not None:
+            seed, count = only, 1
         options = read_options(params)
         if profile is not None and count > 1:
             raise InputError("expected one instance, as a profile has no random draws")
         if profile is not None:
-            yield name, generate(profile=profile, **options)
+            drawn = DrawnBy(text, 0, {"profile": profile, **params})
+            yield name, generate(profile=profile, **options), drawn
             return
         first = 0 if seed is None else seed
-        for offset in range(count):
-            yield name, generate(seed=first + offset, **options)
+        for number in range(first, first + count):
+            drawn = DrawnBy(text, number, params)
+            yield name, generate(seed=number, **options), drawn
     except InputError as error:
         raise error.moved(source, error.field) from None
 

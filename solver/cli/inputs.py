@@ -84,9 +84,7 @@ def data_order(
         )
     if path is not None:
         return read_data_order(path, pipeline)
-    from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
-
-    if pipeline.replicas is None and has_unequal_microbatches(pipeline):
+    if pipeline.replicas is None and pipeline.has_unequal_microbatches:
         say(
             "note: micro-batches differ, and index i of the file is taken for micro-batch i; "
             f"{DATA_ORDER} FILE says which it is"

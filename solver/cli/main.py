@@ -153,6 +153,8 @@ def run() -> None:
     """Run the program; the entry point of the ``ppsolve`` script."""
     # All matrices here are tiny; threads for them cost memory, and under a limit the start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Looking for plugins of pydantic means reading what every installed package declares.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     end_like_ctrl_c()
     open_streams()
     try:

@@ -144,6 +144,14 @@ class SolveOptions:
             "--heuristic",
         ),
     ] = None
+    bounds: Annotated[
+        list[str] | None,
+        value(
+            "SPEC",
+            "Compare a lower bound of your own: module:function or file.py:function.",
+            "--bound",
+        ),
+    ] = None
     exact: Exact = False
     robust: Annotated[
         float | None,
@@ -178,6 +186,14 @@ class SolveOptions:
         """
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         specs = own_specs(self.more_heuristics or ())
+        # Without any, keys of benchmarks stay what they were.
+        bounds = settings.pop("bounds")
+        if bounds:
+            from ppsolve.solver.api.own_bounds import chosen_bounds
+
+            with errors_about("--bound"):
+                chosen_bounds(bounds)
+            settings |= {"bounds": bounds}
         return settings | {
             "heuristics": split_names(self.heuristics),
             "more_heuristics": specs,

@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel
 
@@ -23,8 +23,10 @@ from ppsolve.models.documents.printable import plain_json
 from ppsolve.models.documents.text import document_text
 from ppsolve.solver.cli.guard import postpone, say
 from ppsolve.solver.cli.options import value
-from ppsolve.solver.views.line_chart import LineChart, chart_bytes, chart_format
 from ppsolve.solver.views.terminal import MAX_WIDTH, TerminalConsole, TrimmedFile
+
+if TYPE_CHECKING:
+    from ppsolve.solver.views.line_chart import LineChart
 
 Chart = Annotated[
     Path | None,
@@ -76,6 +78,8 @@ def check_outputs(outputs: Mapping[str, Path | None], *inputs: str | Path) -> No
             )
     chart = outputs.get("--chart")
     if chart is not None:
+        from ppsolve.solver.views.line_chart import chart_format
+
         chart_format(chart)
 
 
@@ -172,6 +176,8 @@ def write_chart(path: Path | None, chart: LineChart | None) -> None:
     if chart is None:
         say(f"warning: {path}: not written, there is nothing to draw")
         return
+    from ppsolve.solver.views.line_chart import chart_bytes, chart_format
+
     save(path, chart_bytes(chart, chart_format(path)))
 
 

@@ -41,8 +41,6 @@ from ppsolve.solver.cli.solving import (
 )
 from ppsolve.solver.views.drawings import ANY, Drawn, drawing_of, drawn_on, title_of
 from ppsolve.solver.views.figures import figures
-from ppsolve.solver.views.line_chart import figure_bytes, require_matplotlib
-from ppsolve.solver.views.plot.sheet import PAPER, SHEET
 from ppsolve.solver.views.schedule_view import ScheduleView, ViewOptions, Window
 
 if TYPE_CHECKING:
@@ -179,12 +177,17 @@ class WantedPictures:
             return
         if self.inches is not None and not 2 <= self.inches <= 40:
             raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
+        from ppsolve.solver.views.line_chart import require_matplotlib
+
         options = {f"--{kind}": path for kind, path in self.files.items()}
         require_matplotlib(next(option for option, path in options.items() if path))
         check_outputs(options, *inputs)
 
     def write(self, draw: Callable[[], Figure]) -> None:
         """Write every file, each whole or not at all; `draw` returns the figure."""
+        from ppsolve.solver.views.line_chart import figure_bytes
+        from ppsolve.solver.views.plot.sheet import PAPER
+
         # All are drawn before any is written, so that a figure that fails leaves nothing behind.
         contents = {
             path: figure_bytes(draw, kind, PAPER)
@@ -316,6 +319,7 @@ def _figure(
         )
     from ppsolve.solver.views.plot import pictures as plot
     from ppsolve.solver.views.plot.schedule import schedule_figure
+    from ppsolve.solver.views.plot.sheet import SHEET
 
     curve, result = (
         inputs.curve,

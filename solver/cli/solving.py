@@ -20,8 +20,6 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, known_kind
 from ppsolve.solver.cli.guard import ExitCode, about_file
 from ppsolve.solver.cli.options import Reporting, SolveOptions
-from ppsolve.solver.views.drawings import drawing_of
-from ppsolve.solver.views.progress import progress
 
 
 def solve(
@@ -39,6 +37,7 @@ def solve(
     `ppsolve.optimize`.
     """
     from ppsolve.solver.api import api
+    from ppsolve.solver.views.progress import progress
 
     display = progress(
         instance.name,
@@ -114,5 +113,7 @@ def print_order(outcome: Result | HeuristicEntry | None, source: str) -> None:
 
 def _reason(outcome: Result | HeuristicEntry) -> str:
     if isinstance(outcome, HeuristicEntry):
+        from ppsolve.solver.views.drawings import drawing_of
+
         return drawing_of(outcome.kind).reason(outcome)
     return outcome.reason or ""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ppsolve.solver.formats.program import RuntimeProgram, cannot_say
 from ppsolve.solver.kinds.pipeline import grammar
-from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 
 
 def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgram:
@@ -22,9 +21,8 @@ def in_data_order(program: RuntimeProgram, *, may_permute: bool) -> RuntimeProgr
     wrong = next((k for k, microbatch in enumerate(order) if k != microbatch), None)
     if wrong is None:
         return program
-    alike = program.instance is not None and not has_unequal_microbatches(
-        program.instance
-    )
+    instance = program.instance
+    alike = instance is not None and not instance.has_unequal_microbatches
     if not (alike or may_permute):
         differ = (
             "micro-batches differ" if program.instance else "micro-batches may differ"

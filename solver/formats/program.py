@@ -23,6 +23,7 @@ from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.api.kinds import CARRIED
 from ppsolve.solver.kinds.pipeline import grammar
 from ppsolve.solver.kinds.pipeline.actions import action_strings
+from ppsolve.solver.kinds.pipeline.claimed import as_claimed
 from ppsolve.solver.kinds.pipeline.grammar import (
     Action,
     ComputeStep,
@@ -33,7 +34,7 @@ from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 from ppsolve.solver.kinds.pipeline.programs.communications import Ends, stages_to_ranks
 from ppsolve.solver.kinds.pipeline.programs.rules import broken_rules, simulated
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, claimed_settings
+from ppsolve.solver.kinds.pipeline.runtimes.claims import claimed_settings
 
 Rows = tuple[tuple[ComputeStep, ...], ...]
 

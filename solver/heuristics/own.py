@@ -111,7 +111,7 @@ def _propose(load: Callable[[], OwnFunction], request: Request) -> Proposal:
         words = arguments_of(function)
     except InputError as error:
         raise HeuristicFailedError(error.message) from None
-    arguments = {"instance": request.instance, "problem": _read_only(request.problem)}
+    arguments = {"instance": request.instance, "problem": read_only(request.problem)}
     try:
         answer = function(*(arguments[word] for word in words))
     except NotApplicableError:
@@ -209,7 +209,8 @@ def _moved(problem: Problem, start: IntArray) -> Schedule:
     return schedule.normalised() if len(start) and start.min() > 0 else schedule
 
 
-def _read_only(problem: Problem) -> Problem:
+def read_only(problem: Problem) -> Problem:
+    """Return a problem whose arrays cannot be written."""
     pools = tuple(replace(pool, **_views(pool)) for pool in problem.pools)
     return replace(problem, **{**_views(problem), "pools": pools})
 

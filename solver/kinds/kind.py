@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -31,21 +32,19 @@ from ppsolve.models.documents.errors import (
 )
 from ppsolve.models.instances import Instance
 from ppsolve.solver.checker import check_schedule
-from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import (
-    Effort,
-    Heuristic,
-    HeuristicOutcome,
-    Proposal,
-    Request,
-)
-from ppsolve.solver.heuristics.own import op_numbers
-from ppsolve.solver.kinds.inner import InnerInstances
-from ppsolve.solver.kinds.narrowing import Narrowing
-from ppsolve.solver.run.entries import heuristic_entry
-from ppsolve.solver.run.schedule_task import ScheduleTask
-from ppsolve.solver.run.task import Task
-from ppsolve.solver.structure.timing import time_orders
+
+# Searches are imported where they run, so that a file is read and checked without them.
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import (
+        Effort,
+        Heuristic,
+        HeuristicOutcome,
+        Proposal,
+        Request,
+    )
+    from ppsolve.solver.kinds.inner import InnerInstances
+    from ppsolve.solver.kinds.narrowing import Narrowing
+    from ppsolve.solver.run.task import Task
 
 MAX_TOTAL_TICKS = 2.0**58
 """Sums of times stay below this, so that no path or horizon leaves int64."""
@@ -66,16 +65,12 @@ class Kind(Generic[AnyInstance]):
     schedules_of: ClassVar[str | None] = None
     """What is scheduled in words, of kinds whose schedules are more than orders of resources."""
 
-    runtimes: ClassVar[tuple[str, ...]] = ()
-    """Runtimes that run schedules of the kind, each for `for_runtime`."""
-
     name: str  # the ``kind`` of its instances
     instance: type[AnyInstance]  # model of its instances, with the fields of `Instance`
     # takes an instance and ``exact`` as keyword; returns the `Problem`
     to_problem: Callable[..., Problem]
-    heuristics: tuple[
-        Heuristic, ...
-    ] = ()  # what was published for it, in the order of reports
+    # what was published for it, in the order of reports; or ``module:name`` of that
+    heuristics: tuple[Heuristic, ...] | str = ()
     # result, entry: models of its results and of their heuristics
     result: type[Result] = Result
     entry: type[HeuristicEntry] = HeuristicEntry
@@ -113,9 +108,24 @@ class Kind(Generic[AnyInstance]):
         """Lower an instance without the checks of `lower`; for kinds to override."""
         return self.to_problem(instance, exact=exact)
 
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Runtimes that run schedules of the kind, each for `for_runtime`."""
+        return ()
+
+    @property
+    def published(self) -> tuple[Heuristic, ...]:
+        """The published heuristics, imported now where the kind only names them."""
+        if isinstance(self.heuristics, str):
+            heuristics: tuple[Heuristic, ...] = resolve_name(self.heuristics)
+            return heuristics
+        return self.heuristics
+
     def heuristics_of(self, instance: AnyInstance) -> tuple[Heuristic, ...]:
         """Return the heuristics that are run on an instance, in the order of reports."""
-        return (*self.heuristics, *GENERIC)
+        from ppsolve.solver.heuristics.generic import GENERIC
+
+        return (*self.published, *GENERIC)
 
     def value_unit(self, instance: AnyInstance) -> str:
         """Return the unit of values and bounds in an instance's results."""
@@ -142,6 +152,8 @@ class Kind(Generic[AnyInstance]):
 
     def task(self, instance: AnyInstance, *, exact: bool = False) -> Task:
         """Return the instance as a task that knows only the problem yet; errors as in `lower`."""
+        from ppsolve.solver.run.schedule_task import ScheduleTask
+
         return ScheduleTask(self, instance, self.lower(instance, exact=exact))
 
     def claimed_task(self, instance: AnyInstance, data: Any, *, exact: bool) -> Task:
@@ -164,6 +176,8 @@ class Kind(Generic[AnyInstance]):
 
     def adapt(self, instance: AnyInstance, schedule: Schedule) -> Proposal:
         """Turn a schedule of a generic heuristic into a proposal of this kind; ops may move."""
+        from ppsolve.solver.heuristics.heuristic import Proposal
+
         return Proposal(schedule)
 
     def follow(
@@ -176,6 +190,10 @@ class Kind(Generic[AnyInstance]):
         unknown op, or one that appears twice, and `DeadlockError` where the orders wait for each
         other.
         """
+        from ppsolve.solver.heuristics.heuristic import Proposal
+        from ppsolve.solver.heuristics.own import op_numbers
+        from ppsolve.solver.structure.timing import time_orders
+
         return Proposal(time_orders(problem, op_numbers(problem, orders)))
 
     def obstacle(self, heuristic: Heuristic, instance: AnyInstance) -> str | None:
@@ -201,6 +219,12 @@ class Kind(Generic[AnyInstance]):
         `group_size`: micro-batches per group of ``interleaved-1f1b``; PyTorch's choice by default.
         `effort`: how long a heuristic that searches may go on; its usual effort by default.
         """
+        from ppsolve.solver.heuristics.heuristic import (
+            Effort,
+            HeuristicOutcome,
+            Request,
+        )
+
         name = heuristic.name
         obstacle = self.obstacle(heuristic, instance)
         if obstacle is not None:
@@ -283,6 +307,8 @@ class Kind(Generic[AnyInstance]):
 
         Figures are in the instance's unit, without a gap.
         """
+        from ppsolve.solver.run.entries import heuristic_entry
+
         return heuristic_entry(outcome)
 
     def check(

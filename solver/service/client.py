@@ -107,9 +107,9 @@ class Client:
                 np.array(answer[name], dtype=object) for name in ("by", "bound_by")
             )
             return QuickAnswers(value, bound, by, bound_by, memory)
-        memory = answer["memory"] and tuple(answer["memory"])
         names = ("value", "bound", "by", "bound_by", "published")
-        return QuickAnswer(**{name: answer[name] for name in names}, memory=memory)
+        held = answer["memory"] and tuple(answer["memory"])
+        return QuickAnswer(**{name: answer[name] for name in names}, memory=held)
 
     @_signed_as(api.optimize)
     def optimize(self, instance: Instance, **options: Any) -> Result:

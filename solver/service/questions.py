@@ -9,8 +9,8 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Annotated, Any, Literal, cast
 
-from annotated_types import MaxLen
 import numpy as np
+from annotated_types import MaxLen
 from pydantic import AfterValidator, Field
 
 from ppsolve.models.documents.base import StrictModel, describe
@@ -89,7 +89,7 @@ class QuickQuestion(ServiceQuestion):
         if not isinstance(answer, QuickAnswer):
             # JSON has no number for what does not fit.
             columns = {
-                name: np.where(column == column, column, None).tolist()
+                name: np.asarray(np.where(column == column, column, None)).tolist()
                 for name, column in vars(answer).items()
             }
             return json.dumps(columns)

@@ -10,15 +10,16 @@ from itertools import chain, product
 from math import prod
 from typing import Any
 
-from ppsolve.models.core.result import Figure, Result
+from ppsolve.models.core.result import Figure, HeuristicStatus, Result
 from ppsolve.models.documents.base import as_json_number
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.studies.curve import Curve, CurvePoint, Over
+from ppsolve.models.studies.curve import Curve, CurvePoint, Over, PointHeuristic
 from ppsolve.models.studies.what_if import WhatIf, WhatIfRow
-from ppsolve.solver.api.api import optimize
+from ppsolve.solver.api.api import optimize, simulate
+from ppsolve.solver.api.registry import Named
 from ppsolve.solver.studies.cases import TIME_LIMIT, CaseSearch, CaseState
 from ppsolve.solver.studies.changes import (
     AXES,
@@ -80,6 +81,8 @@ def curve(
     *,
     time_limit: float = TIME_LIMIT,
     on_point: Callable[[Curve], None] = lambda curve: None,
+    compared: Sequence[Named] = (),
+    rates: bool = False,
     **options: Any,
 ) -> Curve:
     """Find the best makespan and a bound at several capacities or numbers of micro-batches.
@@ -97,6 +100,10 @@ def curve(
         Wall seconds for all points.
     on_point : callable
         Given the curve so far after each search.
+    compared : sequence of str or callable
+        Heuristics that are run at every point, whatever the search runs.
+    rates : bool
+        Whether tables and pictures show bubble ratios in place of values and bounds.
     **options
         Of `ppsolve.optimize`, but for `time_limit` and `start`.
 
@@ -123,10 +130,21 @@ def curve(
         cases += _cases_of(with_decision(pipeline, "none"), changes)
         order += [count + index for index in order]
 
+    beside = [_compared(case.instance, compared) for case in cases[: count or None]]
+    beside += [()] * (len(cases) - len(beside))
+
     def told() -> Curve:
         points = [
-            CurvePoint(at=case.at, multiple=case.multiple, **state.figures())
-            for case, state in zip(cases, search.states, strict=True)
+            CurvePoint(
+                at=case.at,
+                multiple=case.multiple,
+                heuristics=heuristics,
+                **state.figures(),
+                **_bubble_ratios(state),
+            )
+            for case, state, heuristics in zip(
+                cases, search.states, beside, strict=True
+            )
         ]
         return Curve(
             instance=instance.name,
@@ -134,6 +152,7 @@ def curve(
             objective=str(pipeline.objective),
             time_unit=instance.time_unit,
             runtime=options.get("runtime"),
+            rates=rates,
             wall_seconds=search.wall_seconds,
             interrupted=search.interrupted,
             points=tuple(points[:count] if count else points),
@@ -144,6 +163,44 @@ def curve(
     search = CaseSearch(instances, time_limit, options, lambda: on_point(told()))
     search.run(order)
     return told()
+
+
+def _compared(
+    instance: PipelineInstance, heuristics: Sequence[Named]
+) -> tuple[PointHeuristic, ...]:
+    """Run heuristics on the instance of a point; only schedules that keep all rules count."""
+    outcomes = []
+    for heuristic in heuristics:
+        try:
+            entry = simulate(instance, heuristic)
+        except NotApplicableError as error:
+            name = error.heuristic or str(heuristic)
+            status = HeuristicStatus.NOT_APPLICABLE
+            outcomes.append(
+                PointHeuristic(name=name, status=status, reason=error.reason)
+            )
+            continue
+        is_feasible = entry.status is HeuristicStatus.FEASIBLE
+        outcomes.append(
+            PointHeuristic(
+                name=entry.name,
+                status=entry.status,
+                value=entry.value if is_feasible else None,
+                bubble_ratio=entry.bubble_ratio if is_feasible else None,
+                reason=entry.reason,
+            )
+        )
+    return tuple(outcomes)
+
+
+def _bubble_ratios(state: CaseState) -> dict[str, Any]:
+    """Return the bubble ratios of the schedule of a case, and of one as long as its bound."""
+    ratio = None if state.result is None else state.result.bubble_ratio
+    if ratio is None or state.value is None:
+        return {}
+    busy = (1 - ratio) * float(state.value)
+    least = max(0.0, 1 - busy / float(state.bound)) if state.bound else None
+    return {"bubble_ratio": ratio, "bound_bubble_ratio": least}
 
 
 def _over(name: Over | str) -> Over:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ppsolve.models.core.result import Figure as Amount
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.printable import printable
-from ppsolve.models.studies.curve import Curve, CurvePoint, Over, SolvedPoint
+from ppsolve.models.studies.curve import (
+    Curve,
+    CurvePoint,
+    Over,
+    PointHeuristic,
+    SolvedPoint,
+)
 from ppsolve.solver.views.colours import BLUE, GREY, VERMILION, lightened
-from ppsolve.solver.views.figures import ABSENT, figure, percent
+from ppsolve.solver.views.figures import ABSENT, figure, percent, ratio
 from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 from ppsolve.solver.views.wording import spaced
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
 NAMES = {Over.CAPACITY: "capacity", Over.MICROBATCHES: "micro-batches"}
 
 
+BOUND = 9
+"""Columns of heuristics are left out after that of the bound where space is short."""
+
+
 def curve_report(curve: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
     per_microbatch = curve.over is Over.MICROBATCHES
@@ -32,22 +43,61 @@ def curve_report(curve: Curve) -> RenderableType:
     over = [percent(h / low - 1) if h is not None and low else ABSENT for h in heights]
     times = [figure(point.microbatch_time) for point in curve.points]
     by = [point.best_by or ABSENT for point in curve.points]
-    kept = [value_cell(point) for point in curve.kept] if curve.kept else None
+    kept = [_height_cell(curve, p) for p in curve.kept] if curve.kept else None
+    bounds = [_number(curve, _bound_of(curve, point)) for point in curve.points]
     table = FittingTable(
         TableColumn(NAMES[curve.over], [_place(point) for point in curve.points]),
         TableColumn(
-            f"value ({curve.time_unit})", [value_cell(point) for point in curve.points]
+            "bubble ratio" if curve.rates else f"value ({curve.time_unit})",
+            [_height_cell(curve, point) for point in curve.points],
         ),
-        TableColumn(
-            "bound", [figure(point.bound) for point in curve.points], expendable=1
-        ),
+        TableColumn("bound", bounds, expendable=BOUND),
+        *_heuristic_columns(curve),
         TableColumn("gap", [proof_cell(point) for point in curve.points]),
-        TableColumn("over least", over),
+        TableColumn("over least", over, expendable=BOUND + 1),
         TableColumn("all kept", kept),
         TableColumn("per micro-batch", times if per_microbatch else None),
-        TableColumn("found by", by, is_text=True, wraps=True, wrap_at=36, expendable=3),
+        TableColumn(
+            "found by",
+            by,
+            is_text=True,
+            wraps=True,
+            wrap_at=36,
+            expendable=BOUND + 2,
+        ),
     )
     return Group(Text(_sentence(curve), "bold"), Text(), indented(table))
+
+
+def _heuristic_columns(curve: Curve) -> Iterator[TableColumn]:
+    """Yield a column for each heuristic that was run at every point."""
+    rows = zip(*(point.heuristics for point in curve.points), strict=True)
+    for number, entries in enumerate(rows):
+        cells = [
+            _number(curve, _height_of(curve, entry))
+            if entry.value is not None
+            else spaced(entry.status.value)
+            for entry in entries
+        ]
+        yield TableColumn(entries[0].name, cells, expendable=min(number, BOUND - 1))
+
+
+def _height_of(curve: Curve, point: CurvePoint | PointHeuristic) -> Amount | None:
+    return point.bubble_ratio if curve.rates else point.value
+
+
+def _bound_of(curve: Curve, point: CurvePoint) -> Amount | None:
+    return point.bound_bubble_ratio if curve.rates else point.bound
+
+
+def _number(curve: Curve, height: Amount | None) -> str:
+    return ratio(height) if curve.rates else figure(height)
+
+
+def _height_cell(curve: Curve, point: CurvePoint) -> str:
+    if point.value is None:
+        return value_cell(point)
+    return _number(curve, _height_of(curve, point))
 
 
 def value_cell(point: SolvedPoint) -> str:
@@ -102,13 +152,19 @@ def curve_figure(curve: Curve, title: str, inches: float) -> Figure:
     An empty title leaves no line above. An `InputError` says that no point has a value or a bound.
     """
     points = [(_place_of(point), point) for point in curve.points]
-    if all(p.value is None and p.bound is None for p in curve.points):
+    if all(
+        _height_of(curve, p) is None and _bound_of(curve, p) is None
+        for p in curve.points
+    ):
         raise InputError("no point has a value or a bound to draw", field="points")
     picture, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
     write_title(axes, title)
-    _draw_curve(axes, points)
+    _draw_curve(axes, curve, points)
+    _draw_heuristics(axes, curve)
     kept = [
-        (_place_of(point), point.value) for point in curve.kept or () if point.value
+        (_place_of(point), _height_of(curve, point))
+        for point in curve.kept or ()
+        if point.value
     ]
     _plot(
         axes,
@@ -122,9 +178,8 @@ def curve_figure(curve: Curve, title: str, inches: float) -> Figure:
         axis.set_major_formatter(lambda position, _: figure(float(f"{position:.12g}")))
     multiples = " (multiples of p)" * any(p.multiple is not None for p in curve.points)
     axes.set_xlabel(f"{NAMES[curve.over]}{multiples}", labelpad=1)
-    axes.set_ylabel(
-        f"{spaced(curve.objective)} ({printable(curve.time_unit)})", labelpad=2
-    )
+    unit = "bubble ratio" if curve.rates else printable(curve.time_unit)
+    axes.set_ylabel(f"{spaced(curve.objective)} ({unit})", labelpad=2)
     axes.legend(loc="best", frameon=False)
     return picture
 
@@ -134,24 +189,45 @@ def _place_of(point: CurvePoint) -> float:
     return float(max(position) if isinstance(position, list) else position)
 
 
-def _draw_curve(axes: Axes, points: list[tuple[float, CurvePoint]]) -> None:
+def _draw_heuristics(axes: Axes, curve: Curve) -> None:
+    rows = zip(*(point.heuristics for point in curve.points), strict=True)
+    for number, entries in enumerate(rows):
+        heights = [
+            (_place_of(point), _height_of(curve, entry))
+            for point, entry in zip(curve.points, entries, strict=True)
+            if entry.value is not None
+        ]
+        marker = "^vDXPd"[number % 6]
+        look: dict[str, Any] = {"linewidth": 0.6, "markersize": 2.5, "color": GREY}
+        _plot(axes, heights, label=printable(entries[0].name), marker=marker, **look)
+
+
+def _draw_curve(
+    axes: Axes, curve: Curve, points: list[tuple[float, CurvePoint]]
+) -> None:
+    places = [
+        (x, _bound_of(curve, p), _height_of(curve, p), p.gap == 0) for x, p in points
+    ]
     bounded = [
-        (x, float(p.bound), float(p.value)) for x, p in points if p.bound and p.value
+        (x, float(low), float(high))
+        for x, low, high, _ in places
+        if low is not None and high is not None
     ]
     if len(bounded) > 1:
         xs, lows, highs = zip(*bounded, strict=True)
         axes.fill_between(
             xs, lows, highs, color=lightened(VERMILION, 0.75), linewidth=0
         )
-    proved = [(x, p.value) for x, p in points if p.value is not None and p.gap == 0]
-    unproved = [(x, p.value) for x, p in points if p.value is not None and p.gap != 0]
+    seen = [place for place in places if place[2] is not None]
+    proved = [(x, high) for x, _, high, is_proved in seen if is_proved]
+    unproved = [(x, high) for x, _, high, is_proved in seen if not is_proved]
     line: dict[str, Any] = {
         "color": BLUE,
         "linestyle": "none",
         "marker": "o",
         "markersize": 3.5,
     }
-    bounds = [(x, p.bound) for x, p in points if p.bound is not None]
+    bounds = [(x, low) for x, low, _, _ in places if low is not None]
     _plot(
         axes,
         bounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from rich.console import Group, RenderableType
@@ -12,6 +13,9 @@ from ppsolve.models.documents.printable import LONGEST_PART, printable
 from ppsolve.solver.views.figures import counted, shorten
 from ppsolve.solver.views.line_chart import LineChart
 from ppsolve.solver.views.tables import FactList, FittingTable, TableColumn
+
+BREAK = re.compile(r"([/:_])(?=[\w.])")
+"""Where names may go on in the next line, beside blanks and hyphens."""
 
 LEFT = ' style="text-align:left"'  # where there is no style sheet, as in notebooks
 
@@ -90,7 +94,7 @@ def table_html(table: FittingTable, limit: int | None = None) -> str:
 def _cell(column: TableColumn, index: int, cell: str) -> str:
     order = column.order[index] if column.order else None
     sort = f' data-order="{float(order)!r}"' if isinstance(order, int | float) else ""
-    markup = text(cell).replace("/", "/<wbr>" if column.wraps else "/")
+    markup = BREAK.sub(r"\1<wbr>", text(cell)) if column.is_text else text(cell)
     return f"<td{_class(column, cell)}{sort}>{markup}</td>"
 
 

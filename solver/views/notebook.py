@@ -92,8 +92,21 @@ def _chart(source: Result | HeuristicEntry | Plan) -> str:
         return ""
     alt = text(drawn.caption)
     return (
-        f'<img style="max-width:100%" alt="{alt}" src="data:image/png;base64,{data}">'
+        f"<style>{DARK}</style>"
+        f'<img class="ppsolve-chart" style="max-width:100%" alt="{alt}" '
+        f'src="data:image/png;base64,{data}">'
     )
+
+
+# Dark themes of Jupyter, Colab, pages of Sphinx and VS Code; that of the system may be another.
+_THEMES = (
+    '[data-jp-theme-light="false"]',
+    '[theme="dark"]',
+    '[data-theme="dark"]',
+    ".vscode-dark",
+)
+DARK = f"{', '.join(f'{theme} .ppsolve-chart' for theme in _THEMES)} "
+DARK += "{filter: invert(.9) hue-rotate(180deg)}"
 
 
 # Columns of whole numbers, some of which may be missing.

@@ -19,8 +19,7 @@ from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
-from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, as_claimed
+from ppsolve.solver.kinds.pipeline.claimed import RULE, as_claimed
 from ppsolve.solver.views.drawing import Drawing, Facts
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
@@ -224,7 +223,7 @@ def pipeline_shape(instance: PipelineInstance) -> Facts:
     placement = instance.placement
     yield "devices", str(instance.num_devices)
     yield "stages", str(instance.num_stages)
-    differ = " of different sizes" if has_unequal_microbatches(instance) else ""
+    differ = " of different sizes" if instance.has_unequal_microbatches else ""
     sliced = f", {instance.num_slices} slices each" if instance.num_slices > 1 else ""
     yield "micro-batches", f"{instance.num_microbatches}{differ}{sliced}"
     if instance.replicas is not None:

@@ -90,6 +90,22 @@ def bottleneck(result: Result) -> Iterator[tuple[str, str]]:
     yield "bottleneck", f"{cause.why} ({proof}); it falls with {cause.lowered_by}"
 
 
+def own_bounds(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what became of each bound of the user."""
+    for bound in result.own_bounds:
+        words = [wording.spaced(bound.status.value)]
+        if bound.value is not None:
+            unit = wording.unit_of(result)
+            words.insert(0, wording.with_unit(figure(bound.value), unit))
+        if bound.reason is not None:
+            words[-1] += f": {bound.reason}"
+        elif bound.value is not None and result.bound is not None:
+            proved = figure(result.bound)
+            side = "above" if bound.value > result.bound else "not above"
+            words.append(f"{side} the proved bound {proved}")
+        yield "your bound", f"{bound.name}: {', '.join(words)}"
+
+
 def ending(
     result: Result, *, verbose: bool, instance: Instance | None = None
 ) -> Iterator[tuple[str, str]]:
@@ -99,6 +115,7 @@ def ending(
     """
     if result.reason:
         yield "reason", result.reason
+    yield from own_bounds(result)
     note = wording.rounding_note(result.tick_error, result.time_unit, instance)
     if note:
         yield "rounding", note

@@ -45,10 +45,10 @@ class TableColumn:
 
 
 class _FoldedText(Text):
-    """Goes on in the next line behind a blank, hyphen, slash or underscore, if one is near."""
+    """Goes on in the next line behind a blank or one of ``-/_:``, if one is near."""
 
     def wrap(self, console: Console, width: int, **options: Any) -> Lines:
-        rows = rf".{{1,{width}}}(?:(?<=\w[-/_])| |$)|.{{{width}}}"
+        rows = rf".{{1,{width}}}(?:(?<=\w[-/_:])| |$)|.{{{width}}}"
         return Text("\n".join(re.findall(rows, self.plain))).wrap(
             console, width, **options
         )
@@ -73,6 +73,22 @@ class FittingTable:
         self.rows = list(zip(*(cells for _, cells in kept), strict=True))
         self.styles = styles or [""] * len(self.rows)
         self.caption = caption  # on pages
+
+    def kept(self, names: Sequence[str]) -> FittingTable | None:
+        """Return the table with its first column and those that begin with one of the names.
+
+        They stand in the order of the names and are never left out; None where there are none.
+        """
+        chosen = {
+            column.title: replace(column, expendable=0)
+            for name in names
+            for column in self.columns[1:]
+            if column.title.lower().startswith(name.lower())
+        }
+        if not chosen:
+            return None
+        columns = (self.columns[0], *chosen.values())
+        return FittingTable(*columns, styles=self.styles, caption=self.caption)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions

@@ -23,6 +23,7 @@ from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.solver.api import api as library
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.cli.main import build
+from ppsolve.solver.kinds.kind import Kind
 from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.structure.timing import time_orders
 
@@ -89,8 +90,12 @@ class FakeApi(SimpleNamespace):
 @pytest.fixture
 def api(monkeypatch):
     fake = FakeApi()
-    for name in ("optimize", "simulate", "check"):
+    for name in ("optimize", "simulate"):
         monkeypatch.setattr(library, name, getattr(fake, name))
+    # Checks load no search, and so not the library.
+    monkeypatch.setattr(
+        Kind, "check", lambda kind, *rest, **more: fake.check(*rest, **more)
+    )
     return fake
 
 

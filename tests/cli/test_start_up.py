@@ -13,6 +13,12 @@ from tests.paths import ROOT
 
 KINDS = {"pipeline", "graph", "kfac", "overlap"}
 
+SEARCHES = tuple(
+    f"ppsolve.solver.{room}"
+    for room in ("heuristics.", "bounds.", "exact.", "kernels.", "run.", "studies.")
+)
+"""Rooms of the solver that no schedule needs to be read, checked or drawn."""
+
 NAMES = """
 import sys
 from ppsolve.solver.cli.main import run
@@ -46,8 +52,7 @@ def kinds_in(modules: set[str]) -> set[str]:
 @pytest.mark.parametrize("command", ["optimize", "check", "show"])
 def test_help_loads_no_kind_and_no_search(command: str) -> None:
     modules = imported(command, "--help")
-    rooms = ("kinds.", "heuristics.", "bounds.", "exact.", "studies.")
-    homes = tuple(f"ppsolve.solver.{room}" for room in rooms)
+    homes = (*SEARCHES, "ppsolve.solver.kinds.")
     assert f"ppsolve.solver.cli.{command}" in modules
     assert {name for name in modules if name.startswith(homes)} == set()
 
@@ -70,6 +75,17 @@ def test_a_file_loads_its_own_kind(tmp_path: Path) -> None:
     for path, kind in ((graph, "graph"), (pipeline, "pipeline")):
         modules = imported("show", str(path))
         assert kinds_in(modules) == {kind}
+        assert {name for name in modules if name.startswith(SEARCHES)} == set()
         assert not any(
             name.startswith("ppsolve.models.studies.plan") for name in modules
         )
+
+
+def test_a_result_is_shown_and_checked_without_a_search(tmp_path: Path) -> None:
+    instance = ROOT / "instances" / "memory_scan" / "scan-4x8-7.json"
+    entry = tmp_path / "entry.json"
+    imported("simulate", str(instance), "--heuristic", "1f1b", "-o", str(entry))
+    for command in ("show", "check"):
+        modules = imported(command, str(instance), str(entry))
+        assert kinds_in(modules) == {"pipeline"}
+        assert {name for name in modules if name.startswith(SEARCHES)} == set()

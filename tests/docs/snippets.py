@@ -117,7 +117,10 @@ class Reader:
             self.printed = self._type(snippet.text, snippet.line)
         elif snippet.language == PYTHON:
             blank = "\n" * snippet.line
-            exec(compile(blank + snippet.text, str(self.page), "exec"), self.names)
+            # As in a reader's file, annotations are what they say: models need their types.
+            text = blank + snippet.text
+            code = compile(text, str(self.page), "exec", dont_inherit=True)
+            exec(code, self.names)
 
     def misses(self, snippet: Snippet) -> list[str]:
         """Return the lines shown as output that the commands before them did not print."""

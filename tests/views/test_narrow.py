@@ -118,3 +118,13 @@ def test_the_table_of_bounds_has_the_bound_of_a_later_step():
         drawn(report(each, verbose=True), 80).splitlines() for each in (result, later)
     ]
     assert len(rows[1]) == len(rows[0]) + 1
+
+
+def test_names_of_functions_go_on_behind_the_colon() -> None:
+    table = FittingTable(
+        TableColumn("method", ["mine.py:two_ahead"], is_text=True, wraps=True)
+    )
+    console = Console(width=10, record=True, file=io.StringIO())
+    console.print(table)
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert lines[-2:] == ["mine.py:", "two_ahead"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -418,6 +419,36 @@ class PipelineInstance(Instance):
             return False
         inside = self.collectives is not None and bool(self.collectives.by_kind())
         return self.is_one_plain_step and not inside
+
+    @property
+    def factors(self) -> dict[str, str | float]:
+        """p, m, stages, and the capacity in units of one activation per stage."""
+        devices, count = self.num_devices, self.num_microbatches
+        factors: dict[str, str | float] = {
+            "p": devices,
+            "m": count,
+            "m/p": round(count / devices, 3),
+            "stages": self.num_stages,
+        }
+        if self.memory is not None:
+            capacity, activation = self.memory.capacity, self.memory.activation
+            if isinstance(capacity, Decimal) and isinstance(activation, Decimal):
+                whole = activation * self.num_stages
+                factors |= (
+                    {"memory": round(float(capacity / whole), 6)} if whole else {}
+                )
+        return factors
+
+    @property
+    def has_unequal_microbatches(self) -> bool:
+        """Whether micro-batches differ in times, memory or transfers."""
+        count = self.num_slices
+        return any(
+            isinstance(row, tuple)
+            and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
+            for entry in self.in_numbers().amounts().values()
+            for row in (entry if isinstance(entry, tuple) else ())
+        )
 
     @property
     def has_fillers_or_steps(self) -> bool:

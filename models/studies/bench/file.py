@@ -100,7 +100,9 @@ class BenchRecord(BenchLine):
 
     `key` is a hash of the instance, the settings, the version and users' code, `content` one of the
     instance alone. `gap` is (value - bound) / value. `seconds_to_proof` is null where nothing was
-    proved. `machine` names processor, cores, memory, platform and versions behind the times.
+    proved. An instance of a file is there as `instance_document`; one that was drawn comes again
+    from its `recipe` and `recipe_seed`. Reports group by `factors`. `machine` names processor,
+    cores, memory, platform and versions behind the times.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -109,6 +111,10 @@ class BenchRecord(BenchLine):
     instance: str
     family: str
     path: str | None = None
+    recipe: str | None = None
+    recipe_seed: int | None = None
+    instance_document: dict[str, Any] | None = None
+    factors: dict[str, str | float] = Field(default={})
     kind: str
     ops: int | None = Field(default=None, ge=0)
     objective: str | None = None
@@ -136,7 +142,8 @@ class BenchRecord(BenchLine):
 
     def line(self) -> bytes:
         """Return the record as one line of a file, its end included."""
-        left_out = {"peers"} if self.peers is None else set()
+        parts = ("peers", "recipe", "recipe_seed", "instance_document")
+        left_out = {name for name in parts if getattr(self, name) is None}
         return self.model_dump_json(exclude=left_out).encode() + b"\n"
 
     def answer(self) -> dict[str, Any]:

@@ -32,10 +32,11 @@ from ppsolve.solver.heuristics.list_scheduling import (
     ranked,
 )
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
+from ppsolve.solver.kinds.pipeline.heuristics import HEURISTICS
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
 
 PATTERNS: dict[str, Heuristic] = {
-    heuristic.name: heuristic for heuristic in (*PIPELINE.heuristics, *GENERIC)
+    heuristic.name: heuristic for heuristic in (*HEURISTICS, *GENERIC)
 }
 """Heuristics whose schedule of the pipeline can be pinned."""
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result
@@ -18,39 +18,22 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
 from ppsolve.models.kinds.pipeline.transfers import doubtful_units
-from ppsolve.solver.heuristics.heuristic import (
-    Heuristic,
-    HeuristicOutcome,
-    Proposal,
-    Request,
-)
-from ppsolve.solver.kinds.inner import InnerInstances
 from ppsolve.solver.kinds.kind import Kind
-from ppsolve.solver.kinds.narrowing import Narrowing
-from ppsolve.solver.kinds.pipeline.actions import (
-    Order,
-    action_strings,
-    schedule_actions,
-)
-from ppsolve.solver.kinds.pipeline.adapters import adapted
-from ppsolve.solver.kinds.pipeline.adaptive_v import ADAPTIVE_V
-from ppsolve.solver.kinds.pipeline.blocks import with_program_files
-from ppsolve.solver.kinds.pipeline.bubbles import WITH_FILLERS
-from ppsolve.solver.kinds.pipeline.collectives import (
-    WITH_COLLECTIVES,
-    actions_are_ops,
-    orders_of_one_step,
-)
-from ppsolve.solver.kinds.pipeline.event_driven.schedulers import EVENT_DRIVEN
+from ppsolve.solver.kinds.pipeline.claimed import as_claimed
 from ppsolve.solver.kinds.pipeline.grammar import compute_rows, is_compute
-from ppsolve.solver.kinds.pipeline.microbatch_orders import ORDERS, PERMUTATIONS
 from ppsolve.solver.kinds.pipeline.parts import PARTS, part_of
-from ppsolve.solver.kinds.pipeline.published import PUBLISHED, SLICED_ORDERS
-from ppsolve.solver.kinds.pipeline.replicas.heuristics import IN_REPLICAS
-from ppsolve.solver.kinds.pipeline.runtimes.claims import as_claimed, claimed_runtime
-from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
-from ppsolve.solver.run.task import Task
-from ppsolve.solver.structure.points import without_crossings
+
+# Searches are imported where they run, so that a file is read and checked without them.
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import (
+        Heuristic,
+        HeuristicOutcome,
+        Proposal,
+        Request,
+    )
+    from ppsolve.solver.kinds.inner import InnerInstances
+    from ppsolve.solver.kinds.narrowing import Narrowing
+    from ppsolve.solver.run.task import Task
 
 
 def _comma_separated(names: Sequence[str]) -> str:
@@ -64,7 +47,13 @@ class PipelineKind(Kind[PipelineInstance]):
     """Pipelines: published schedules have action strings, collectives are added."""
 
     orders_are: ClassVar[str | None] = "order of each device"
-    runtimes: ClassVar[tuple[str, ...]] = tuple(family.name for family in FAMILIES)
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """The runtimes that run pipelines."""
+        from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES
+
+        return tuple(family.name for family in FAMILIES)
 
     def order_lines(self, found: Result | HeuristicEntry) -> list[str] | None:
         """Return a line for each device: its actions (``0F3``), as PyTorch's schedule files.
@@ -105,8 +94,7 @@ class PipelineKind(Kind[PipelineInstance]):
 
         For a document that claims a runtime ranks run one op after the other.
         """
-        if document is not None:
-            instance = as_claimed(instance, document)
+        instance = as_claimed(instance, document)
         return part_of(instance).problem(instance, exact=exact, document=document)
 
     def refuted(
@@ -147,6 +135,8 @@ class PipelineKind(Kind[PipelineInstance]):
         self, instance: PipelineInstance, data: Any, *, exact: bool
     ) -> Task:
         """Return the task that a result is of: for the runtime that it claims, if any."""
+        from ppsolve.solver.kinds.pipeline.runtimes.claims import claimed_runtime
+
         family = claimed_runtime(instance, data)
         if family is None:
             return self.task(instance, exact=exact)
@@ -168,7 +158,11 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def with_files(self, data: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Read the programs of fused blocks that are files."""
-        return with_program_files(data, folder) if data.get("overlap") else data
+        if not data.get("overlap"):
+            return data
+        from ppsolve.solver.kinds.pipeline.blocks import with_program_files
+
+        return with_program_files(data, folder)
 
     def _proposal(self, heuristic: Heuristic, request: Request) -> Proposal:
         return part_of(request.instance).proposal(
@@ -179,6 +173,8 @@ class PipelineKind(Kind[PipelineInstance]):
         proposal = super()._proposal(heuristic, request)
         if heuristic.is_own or not len(request.problem.points):
             return proposal
+        from ppsolve.solver.structure.points import without_crossings
+
         apart = without_crossings(proposal.schedule)
         return (
             proposal
@@ -188,6 +184,9 @@ class PipelineKind(Kind[PipelineInstance]):
 
     def adapt(self, instance: PipelineInstance, schedule: Schedule) -> Proposal:
         """Add the action strings of each device to a schedule."""
+        from ppsolve.solver.heuristics.heuristic import Proposal
+        from ppsolve.solver.kinds.pipeline.collectives import orders_of_one_step
+
         return Proposal(schedule, orders_of_one_step(instance, schedule))
 
     def follow(
@@ -199,6 +198,14 @@ class PipelineKind(Kind[PipelineInstance]):
         """Time orders of action strings, one per device, or of ops."""
         if not all(is_compute(step) for order in orders for step in order):
             return super().follow(instance, problem, orders)
+        from ppsolve.solver.heuristics.heuristic import Proposal
+        from ppsolve.solver.kinds.pipeline.actions import (
+            Order,
+            action_strings,
+            schedule_actions,
+        )
+        from ppsolve.solver.kinds.pipeline.collectives import actions_are_ops
+
         if not actions_are_ops(instance):
             raise InputError(
                 "expected names or numbers of ops: actions do not say which piece of an op with "
@@ -215,18 +222,11 @@ class PipelineKind(Kind[PipelineInstance]):
         )
 
 
-_ORDERS = (*PUBLISHED, *SLICED_ORDERS, *EVENT_DRIVEN, ADAPTIVE_V, *ORDERS)
-
 PIPELINE = PipelineKind(
     "pipeline",
     PipelineInstance,
     lower_pipeline,
-    (
-        *(adapted(h, IN_REPLICAS, WITH_FILLERS, WITH_COLLECTIVES) for h in _ORDERS),
-        # Its flow has the collectives: none is added to its schedules.
-        adapted(PERMUTATIONS, IN_REPLICAS, WITH_FILLERS),
-        *(h for part in PARTS for h in part.heuristics),
-    ),
+    "ppsolve.solver.kinds.pipeline.heuristics:HEURISTICS",
     PipelineResult,
     PipelineEntry,
 )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
-from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
-from ppsolve.solver.kinds.inner import InnerInstances
-from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
-from ppsolve.solver.kinds.pipeline.task import PipelineTask
-from ppsolve.solver.run.schedule_task import ScheduleTask
+from ppsolve.solver.kinds.pipeline.claimed import claims_runtime
+
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
+    from ppsolve.solver.kinds.inner import InnerInstances
+    from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
 class OpenPart:
@@ -27,8 +28,10 @@ class OpenPart:
     attribute: ClassVar[str] = ""
     """Attribute of pipelines that is there, or true, where they have the part."""
 
-    heuristics: ClassVar[tuple[Heuristic, ...]] = ()
-    """Heuristics that choose too, in the order of reports; pipelines without the part run none."""
+    @property
+    def heuristics(self) -> tuple[Heuristic, ...]:
+        """Heuristics that choose too, in the order of reports; others' pipelines run none."""
+        return ()
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether what it is beside is none that its own task knows."""
@@ -49,7 +52,11 @@ class OpenPart:
     ) -> list[Violation]:
         """Return the false claims of a document, apart from the starts of its schedule."""
         wrong = self.false_choices(instance, data)
-        return wrong or runtime_violations(instance, data, schedule)
+        if wrong or not claims_runtime(data):
+            return wrong
+        from ppsolve.solver.kinds.pipeline.runtimes.claims import runtime_violations
+
+        return runtime_violations(instance, data, schedule)
 
     def claims(
         self, instance: PipelineInstance, schedule: Schedule
@@ -61,6 +68,8 @@ class OpenPart:
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of solving a pipeline; `kind` is the `PipelineKind`."""
+        from ppsolve.solver.kinds.pipeline.task import PipelineTask
+
         return PipelineTask(kind, instance, kind.lower(instance, exact=exact))
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:

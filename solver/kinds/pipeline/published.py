@@ -69,20 +69,9 @@ TWICE_THE_DEVICES = Requirement(
 )
 
 
-def has_unequal_microbatches(instance: PipelineInstance) -> bool:
-    """Whether micro-batches differ in times, memory or transfers."""
-    count = instance.num_slices
-    return any(
-        isinstance(row, tuple)
-        and len({row[i : i + count] for i in range(0, len(row), count)}) > 1
-        for entry in instance.in_numbers().amounts().values()
-        for row in (entry if isinstance(entry, tuple) else ())
-    )
-
-
 UNEQUAL = Requirement(
     "unequal micro-batches that are not sliced",
-    lambda instance: instance.slices is None and has_unequal_microbatches(instance),
+    lambda instance: instance.slices is None and instance.has_unequal_microbatches,
 )
 SLICED = Requirement("sequence slices", lambda instance: instance.slices is not None)
 IN_ROUNDS = Requirement(

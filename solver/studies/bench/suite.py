@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -27,7 +26,7 @@ from ppsolve.models.core.result import (
 from ppsolve.models.documents.contents import INSTANCE, describe_document
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
-from ppsolve.models.documents.text import fingerprint
+from ppsolve.models.documents.text import fingerprint, instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import MOST_MOMENTS, BenchFile, BenchRecord
 from ppsolve.solver.api import api
@@ -38,6 +37,8 @@ from ppsolve.solver.run.progress import Progress
 from ppsolve.solver.studies.bench.fork_server import STOPPED
 from ppsolve.solver.studies.bench.machine import this_machine
 from ppsolve.solver.studies.bench.pool import CallLink, Engine, Finished, Limits
+from ppsolve.solver.studies.bench.report.groups import natural_key
+from ppsolve.solver.studies.generate.instances import DrawnBy
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class BenchItem:
     options: Mapping[str, Any]  # plain data
     # Of users' heuristics, by `code_of`.
     code: Mapping[str, str] = field(default_factory=dict)
+    drawn: DrawnBy | None = None  # where the instance comes from, if it is from no file
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -83,6 +85,20 @@ class BenchItem:
             :32
         ]
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The fields of a record from which the instance can be made again."""
+        if self.drawn is None:
+            return {"instance_document": instance_data(self.instance)}
+        return {"recipe": self.drawn.recipe, "recipe_seed": self.drawn.seed}
+
+    @property
+    def factors(self) -> dict[str, str | float]:
+        """What reports group by: options of the recipe, and figures of the instance."""
+        options = {} if self.drawn is None else self.drawn.options
+        texts = {name: str(value) for name, value in options.items()}
+        return texts | self.instance.factors
+
     def record(self, finished: Finished, attempts: int = 0) -> BenchRecord:
         """Return the record of an answer of `solve_item`, or of a failure.
 
@@ -99,6 +115,8 @@ class BenchItem:
                 "instance": self.instance.name,
                 "family": self.family,
                 "path": self.path,
+                **self.origin,
+                "factors": self.factors,
                 "kind": self.instance.kind,
                 "time_unit": self.instance.time_unit,
                 **answer,
@@ -135,7 +153,14 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
         "seconds": result.wall_seconds,
         "seconds_to_best": history.time_to_best(result),
         "seconds_to_proof": history.time_to_proof(result),
-        "bounds": [bound.model_dump(mode="json") for bound in result.bounds],
+        "bounds": [
+            *(bound.model_dump(mode="json") for bound in result.bounds),
+            *(
+                {"name": bound.name, "value": bound.value}
+                for bound in result.own_bounds
+                if bound.value is not None
+            ),
+        ],
         "heuristics": [history.heuristic(entry) for entry in result.heuristics],
         "anytime": history.curve(result),
     }
@@ -229,7 +254,7 @@ class ChangedCodeError(Exception):
 
 
 def code_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of the file of each user's heuristic that options run.
+    """Return the hash of the file of each user's heuristic or bound that options run.
 
     Hashes are by the name that was given, sorted; installed heuristics are there too, if all that
     apply are run. Modules that a file imports do not count.
@@ -251,9 +276,10 @@ def check_code(options: Mapping[str, Any], expected: Mapping[str, str]) -> None:
 
 def _own(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     heuristics = options.get("heuristics")
-    for heuristic in (*(heuristics or ()), *options.get("more_heuristics", ())):
-        if is_spec(heuristic):
-            yield heuristic, heuristic
+    own = (*options.get("more_heuristics", ()), *options.get("bounds", ()))
+    for function in (*(heuristics or ()), *own):
+        if is_spec(function):
+            yield function, function
     if heuristics is None:
         yield from _installed()
 
@@ -325,7 +351,7 @@ def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:
             paths = glob.glob(file, recursive=True)
         if not paths:
             raise InputError("no instance files there", source=file)
-        for name in sorted(paths, key=_human):
+        for name in sorted(paths, key=natural_key):
             yield name, path.is_dir()
 
 
@@ -336,15 +362,6 @@ def _json_files(directory: Path) -> Iterator[str]:
         for path in (Path(folder, name) for name in files if name.endswith(".json")):
             if path.is_file():
                 yield str(path)
-
-
-def _human(name: str) -> list[tuple[int, Fraction | str]]:
-    """Return a key that puts 2 before 10, and 1.5 between 1 and 2."""
-    tokens = re.split(r"(\d+(?:\.\d+)?)", name)
-    return [
-        (0, Fraction(token)) if token[:1].isdecimal() else (1, token)
-        for token in tokens
-    ]
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,15 @@ class LengthParams:
 LENGTHS = LengthParams()
 
 
+@dataclass(frozen=True)
+class DrawnBy:
+    """The recipe that an instance was drawn by."""
+
+    recipe: str
+    seed: int
+    options: Mapping[str, Any]  # of the recipe, by name
+
+
 def generate(
     *, seed: int | None = None, profile: str | None = None, **options: Any
 ) -> PipelineInstance:

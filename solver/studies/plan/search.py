@@ -16,7 +16,7 @@ from ppsolve.models.studies.plan.result import Configuration, Rule
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.registry import chosen_heuristics, quick_heuristics
 from ppsolve.solver.clock import Clock
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
+from ppsolve.solver.kinds.pipeline.claimed import RULE
 from ppsolve.solver.kinds.pipeline.runtimes.timing import figures_of
 from ppsolve.solver.run.options import Options
 from ppsolve.solver.run.solve_run import SolveRun

@@ -35,7 +35,7 @@ _ESCAPES |= {
 def latex_report(report: Report) -> str:
     """Return the tables that compare families or methods, for papers that load booktabs.
 
-    They have the columns of names and figures that the narrowest terminal shows.
+    They have the names and every column of figures, whatever the width of the terminal.
     """
     tables = [
         (section, columns)
@@ -61,11 +61,7 @@ def latex_report(report: Report) -> str:
 
 def _columns(section: Section) -> list[TableColumn]:
     columns = section.sheet.columns if section.sheet is not None else []
-    return [
-        column
-        for column in columns
-        if column is columns[0] or not (column.is_text or column.expendable)
-    ]
+    return [column for column in columns if column is columns[0] or not column.is_text]
 
 
 def _escaped(text: str) -> str:
@@ -85,6 +81,23 @@ def profiles_csv(report: Report) -> str:
         shares = (f"{profile.share(ratio - 1):.6g}" for profile in profiles)
         rows.append([f"{ratio:.9g}", *shares])
     return "".join(f"{','.join(row)}\n" for row in rows)
+
+
+def methods_csv(report: Report) -> str:
+    """Return methods by families as CSV: mean share above the best value, infeasible, n.a."""
+    families = {family.total.family: family.methods for family in report.families}
+    parts = ("mean", "infeasible", "not-applicable")
+    heads = [f"{name}-{part}" for name in families for part in parts]
+    lines = [[*plain_names(["method", *heads])]]
+    for total in report.every.methods:
+        line = [*plain_names([total.method.name])]
+        for methods in families.values():
+            row = next((r for r in methods if r.method == total.method), None)
+            mean = None if row is None else row.excess.mean
+            counts = ("", "") if row is None else (row.infeasible, row.not_applicable)
+            line += ["" if mean is None else f"{mean:.6g}", *map(str, counts)]
+        lines.append(line)
+    return "".join(f"{','.join(line)}\n" for line in lines)
 
 
 def plain_names(names: Iterable[str]) -> Iterator[str]:

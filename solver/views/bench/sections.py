@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.studies.bench.report import rows
-from ppsolve.solver.studies.bench.report.cases import Contradiction
+from ppsolve.solver.studies.bench.report.cases import Contradiction, Method
 from ppsolve.solver.studies.bench.report.comparison import Comparison, Difference
 from ppsolve.solver.studies.bench.report.report import FamilyFigures, Report
 from ppsolve.solver.views.figures import ABSENT, counted, percent, seconds
@@ -52,7 +54,37 @@ FOOTER = (
 
 
 def sections(report: Report) -> Iterator[Section]:
-    """Yield the sections of a report; those about single families come last but for machines."""
+    """Yield the sections of a report; those about single families come last but for machines.
+
+    Where the report names columns its tables keep those, and tables without any are left out, but
+    for alarms and methods by family.
+    """
+    for section in _whole_sections(report):
+        sheet = section.sheet
+        if (
+            sheet is None
+            or not report.columns
+            or section.is_alarm
+            or section.title == GRID
+        ):
+            yield section
+        elif (kept := sheet.kept(report.columns)) is not None:
+            yield replace(section, sheet=kept)
+
+
+def check_columns(report: Report) -> None:
+    """Raise `InputError` for a name with which no column of the tables begins."""
+    sheets = [part.sheet for part in _whole_sections(report) if part.sheet is not None]
+    titles = list(dict.fromkeys(c.title for sheet in sheets for c in sheet.columns[1:]))
+    for name in report.columns:
+        if not any(title.lower().startswith(name.lower()) for title in titles):
+            hint = did_you_mean(name, titles, listed=len(titles))
+            raise InputError(
+                f'no column begins with "{name[:40]}"{hint}', field="--columns"
+            )
+
+
+def _whole_sections(report: Report) -> Iterator[Section]:
     yield from _alarms(report)
     every = report.families[0] if len(report.families) == 1 else report.every
     totals = [family.total for family in report.families]
@@ -62,6 +94,8 @@ def sections(report: Report) -> Iterator[Section]:
     )
     yield Section("Families", alike, _named(totals, FAMILIES))
     yield _methods("Methods", every)
+    if len(report.families) > 1:
+        yield _by_family(report)
     if within := with_profiles(every):
         notes = ("Instances in %, by how far a value may be over the best one.",)
         yield Section(
@@ -78,6 +112,33 @@ def sections(report: Report) -> Iterator[Section]:
             methods = _methods(f"Methods on {name}", family)
             yield replace(methods, family=name, picture=f"{PROFILES}-{name}")
     yield Section("Machines", tuple(f"{machine}." for machine in report.machines))
+
+
+GRID = "Methods by family"
+BY_FAMILY = (
+    "Mean % above the best value of any method, over the instances that the method solved; in "
+    "brackets the number of those on which it is infeasible, - where it solved none."
+)
+
+
+def _by_family(report: Report) -> Section:
+    """Return the table of methods by families."""
+    methods = [row.method for row in report.every.methods]
+    cells = {
+        family.total.family: {row.method: row for row in family.methods}
+        for family in report.families
+    }
+    fields: list[Field[Method]] = [texts("method", lambda method: method.name)]
+    for number, (name, by_method) in enumerate(cells.items(), 1):
+        fields.append(Field(name, by_method.get, number, _cell))
+    return Section(GRID, (BY_FAMILY,), table_of(methods, *fields))
+
+
+def _cell(row: rows.MethodRow) -> str:
+    mean = (
+        "-" if row.excess.mean is None else percent(row.excess.mean).removesuffix(" %")
+    )
+    return f"{mean} ({row.infeasible:,})" if row.infeasible else mean
 
 
 def headline(report: Report) -> str:

@@ -106,4 +106,4 @@ def test_heuristics_that_choose_are_run_on_pipelines_of_their_part_alone(
     run = {one.name for one in PIPELINE.heuristics_of(instance)}
     for part in PARTS:
         names = {one.name for one in part.heuristics}
-        assert run & names == (names if part.heuristics is own else set())
+        assert run & names == (names if part.heuristics == own else set())

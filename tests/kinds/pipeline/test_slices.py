@@ -18,7 +18,6 @@ from ppsolve.solver.api.kinds import kind_of, lower
 from ppsolve.solver.bounds import lower_bounds
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.formats.perfetto import TracedSchedule, perfetto_json
-from ppsolve.solver.kinds.pipeline.published import has_unequal_microbatches
 from ppsolve.solver.structure.implied import ImpliedOrder
 from ppsolve.solver.structure.tables import memory_of
 from ppsolve.solver.views.chart import chart_rows
@@ -231,7 +230,7 @@ def test_micro_batches_of_several_sizes_are_told_apart() -> None:
         num_microbatches=2, times={"forward": [[1, 2, 1, 1], 1], "backward": 1}
     )
     assert [len(lower(each).families) for each in (alike, other)] == [1, 0]
-    assert [has_unequal_microbatches(each) for each in (alike, other)] == [False, True]
+    assert [each.has_unequal_microbatches for each in (alike, other)] == [False, True]
 
 
 COST = {"per_token": 1, "per_square": 0.5, "constant": 3}

@@ -54,7 +54,7 @@ def test_latex_on_stdout(run: Run, here: Path) -> None:
         0,
         (here / "r.tex").read_text(encoding="utf-8"),
     )
-    assert done.stdout.count(r"\begin{tabular}") == 5
+    assert done.stdout.count(r"\begin{tabular}") == 6
 
 
 def test_files_by_their_suffix(run: Run, here: Path) -> None:

@@ -289,3 +289,51 @@ def test_the_command_writes_reads_and_draws(instance, tmp_path):
 def test_the_command_names_what_is_wrong(instance, options, message):
     done = invoke("curve", instance, *options)
     assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+def test_a_curve_has_heuristics_and_bubble_ratios_at_every_point(tmp_path):
+    """Ops of 12 in all on each of three devices: a schedule of T has the bubble 1 - 60 / T."""
+    even = PIPELINE.model_copy(
+        update={
+            "times": Times(forward=4, backward_input=4, backward_weight=4),
+            "num_microbatches": 5,
+        }
+    )
+    names = ["zb-1p", "gpipe", "zbv"]
+    curve = ppsolve.curve(
+        even, "capacity", [3, 5], compared=names, rates=True, time_limit=20
+    )
+    for point in curve.points:
+        assert point.bubble_ratio == pytest.approx(1 - 60 / point.value)
+        assert point.bound_bubble_ratio == pytest.approx(1 - 60 / point.bound)
+        assert [entry.name for entry in point.heuristics] == names
+    small, large = (point.heuristics for point in curve.points)
+    # GPipe holds all five micro-batches; a linear placement has no V.
+    assert [entry.status for entry in small] == [
+        "feasible",
+        "infeasible",
+        "not_applicable",
+    ]
+    assert [entry.value is None for entry in large] == [False, False, True]
+    path = tmp_path / "curve.json"
+    curve.save(path)
+    shown = CliRunner().invoke(build(), ["show", str(path), "--width", "120"]).stdout
+    first = next(line for line in shown.splitlines() if line.split()[:1] == ["3"])
+    point = curve.points[0]
+    ratios = [f"{point.bubble_ratio:.4f}", f"{point.bound_bubble_ratio:.4f}"]
+    zb_1p = f"{point.heuristics[0].bubble_ratio:.4f}"
+    assert first.split()[1:6] == [*ratios, zb_1p, "infeasible", "not"]
+    assert "bubble ratio" in shown
+
+
+def test_the_command_of_a_curve_takes_heuristics(tmp_path):
+    instance, output = tmp_path / "one.json", tmp_path / "curve.json"
+    instance.write_text(PIPELINE.model_dump_json(by_alias=True))
+    words = ["curve", str(instance), "--capacity", "3,5", "--rates", "-q"]
+    asked = [*words, "--heuristics", "gpipe", "-t", "10", "-o", str(output)]
+    assert CliRunner().invoke(build(), asked).exit_code == 0
+    data = json.loads(output.read_text())
+    assert data["rates"]
+    assert [point["heuristics"][0]["name"] for point in data["points"]] == ["gpipe"] * 2
+    wrong = CliRunner().invoke(build(), [*words, "--heuristics", "gpip"])
+    assert wrong.exit_code != 0

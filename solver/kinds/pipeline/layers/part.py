@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -15,23 +15,24 @@ from ppsolve.models.kinds.pipeline.layers import (
     named_counts,
 )
 from ppsolve.models.kinds.pipeline.lowering import lower_split
-from ppsolve.solver.heuristics.generic import GENERIC
-from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.kinds.pipeline.layers.steps import SPLIT_HEURISTICS
-from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.run.schedule_task import ScheduleTask
 
-GENERIC_SEARCHES = frozenset(
-    heuristic.name for heuristic in GENERIC if heuristic.is_search
-)
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import Heuristic
+    from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
 class LayersPart(OpenPart):
     """Layers that stages share out."""
 
     attribute = "layers"
-    heuristics: ClassVar[tuple[Heuristic, ...]] = SPLIT_HEURISTICS
+
+    @property
+    def heuristics(self) -> tuple[Heuristic, ...]:
+        """Heuristics that share layers out."""
+        from ppsolve.solver.kinds.pipeline.layers.steps import SPLIT_HEURISTICS
+
+        return SPLIT_HEURISTICS
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether layers are beside slices, steps or fillers."""
@@ -63,9 +64,14 @@ class LayersPart(OpenPart):
         self, kind: Any, instance: PipelineInstance, *, exact: bool
     ) -> ScheduleTask:
         """Return the task of sharing layers out."""
+        from ppsolve.solver.kinds.pipeline.open.task import ChoiceTask
+
         return ChoiceTask(kind, instance, exact=exact, alone=CHOSEN_LAYERS)
 
     def obstacle(self, heuristic: Heuristic, instance: PipelineInstance) -> str | None:
         """Return that generic searches are left out: the orders of the best split come later."""
-        is_left_out = heuristic.name in GENERIC_SEARCHES and not heuristic.is_own
+        from ppsolve.solver.heuristics.generic import GENERIC
+
+        searches = {generic.name for generic in GENERIC if generic.is_search}
+        is_left_out = heuristic.name in searches and not heuristic.is_own
         return f"needs {heuristic.made_for}" if is_left_out else None

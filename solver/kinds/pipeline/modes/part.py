@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -17,18 +17,25 @@ from ppsolve.models.kinds.pipeline.modes import (
     modes_of,
     modes_violations,
 )
-from ppsolve.solver.heuristics.heuristic import Heuristic
-from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
-from ppsolve.solver.kinds.pipeline.modes.just_in_time import RELOAD_LISTS
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.run.schedule_task import ScheduleTask
+
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import Heuristic
+    from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
 class ModesPart(OpenPart):
     """Modes of the activations of each stage, open or given."""
 
     attribute = "has_modes"
-    heuristics: ClassVar[tuple[Heuristic, ...]] = (*BASELINES, RELOAD_LISTS)
+
+    @property
+    def heuristics(self) -> tuple[Heuristic, ...]:
+        """Heuristics that choose a mode for each stage."""
+        from ppsolve.solver.kinds.pipeline.modes.baselines import BASELINES
+        from ppsolve.solver.kinds.pipeline.modes.just_in_time import RELOAD_LISTS
+
+        return (*BASELINES, RELOAD_LISTS)
 
     def needs_search_of_choices(self, instance: PipelineInstance) -> bool:
         """Whether open modes are beside slices, steps, fillers or collectives inside ops."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -21,9 +21,10 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.overlap_blocks import PROGRAMS, timed_by
 from ppsolve.solver.kinds.inner import InnerInstances
-from ppsolve.solver.kinds.pipeline.blocks import program_violations
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.run.schedule_task import ScheduleTask
+
+if TYPE_CHECKING:
+    from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
 class FusedPart(OpenPart):
@@ -47,6 +48,8 @@ class FusedPart(OpenPart):
 
     def false_choices(self, instance: PipelineInstance, data: Any) -> list[Violation]:
         """Return the false claims of programs of blocks."""
+        from ppsolve.solver.kinds.pipeline.blocks import program_violations
+
         return program_violations(instance, data)
 
     def claims(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
@@ -13,10 +13,11 @@ from ppsolve.models.kinds.pipeline.joint import (
     lower_joint,
     read_assignment,
 )
-from ppsolve.solver.heuristics.heuristic import Heuristic
 from ppsolve.solver.kinds.pipeline.part import OpenPart
-from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
-from ppsolve.solver.run.schedule_task import ScheduleTask
+
+if TYPE_CHECKING:
+    from ppsolve.solver.heuristics.heuristic import Heuristic
+    from ppsolve.solver.run.schedule_task import ScheduleTask
 
 
 class ReplicasPart(OpenPart):
@@ -48,6 +49,8 @@ class ReplicasPart(OpenPart):
         self, instance: PipelineInstance, schedule: Schedule
     ) -> dict[str, Any] | None:
         """Return the micro-batches of each replica."""
+        from ppsolve.solver.kinds.pipeline.replicas.heuristics import members_of
+
         return {"assignment": members_of(schedule.problem)}
 
     def task(

@@ -13,21 +13,16 @@ from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import DeadlockError, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, in_chunks, open_chunks
+from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
+from ppsolve.solver.kinds.pipeline.claimed import CHUNKS, RULE, claims_runtime
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
 from ppsolve.solver.kinds.pipeline.programs.waited import run_by
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
-
-RULE = "runtime"
-"""Rule of schedules that a runtime does not run."""
-
-CHUNKS = "virtual_stages"
-"""Setting that says the stages of each device, where a pipeline leaves them open."""
 
 
 def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
@@ -56,30 +51,15 @@ def as_waited(
     return run_by(family.row_programs(rows), schedule, instance).normalised()
 
 
-def as_claimed(instance: PipelineInstance, document: Any) -> PipelineInstance:
-    """Return a pipeline as ranks run it, where a document claims a runtime.
-
-    Where the pipeline leaves the stages of a device open, it has those that are claimed.
-    """
-    claim = document.get(RULE) if isinstance(document, dict) else None
-    if claim is None:
-        return instance
-    settings = claim.get("settings") if isinstance(claim, dict) else None
-    chunks = settings.get(CHUNKS) if isinstance(settings, dict) else None
-    if type(chunks) is int and chunks in open_chunks(instance):
-        instance = in_chunks(instance, chunks)
-    return instance.by_rank()
-
-
 def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:
     """Return the runtime that a document claims, None where it claims none.
 
     `document`: a result or a schedule.
     Raises `InputError`: the runtime is none, or it runs no schedule of such a pipeline.
     """
-    claim = document.get(RULE) if isinstance(document, dict) else None
-    if claim is None:
+    if not claims_runtime(document):
         return None
+    claim = document[RULE]
     if not isinstance(claim, dict) or not isinstance(claim.get("name"), str):
         raise InputError(
             f"expected a runtime with its name, got {describe(claim)}", field=RULE

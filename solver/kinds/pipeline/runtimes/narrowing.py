@@ -12,7 +12,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.kinds.narrowing import Narrowing
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE
+from ppsolve.solver.kinds.pipeline.claimed import RULE
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, any_order, task_for
 from ppsolve.solver.run.task import Task

@@ -23,6 +23,7 @@ from ppsolve.models.kinds.pipeline.layers import (
 from ppsolve.models.kinds.pipeline.lowering import lower_split
 from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
+from ppsolve.solver.kinds.pipeline.claimed import CHUNKS
 from ppsolve.solver.kinds.pipeline.layers.linear import (
     SplitAnswer,
     SplitTimes,
@@ -39,7 +40,6 @@ from ppsolve.solver.kinds.pipeline.layers.ordered import (
 )
 from ppsolve.solver.kinds.pipeline.layers.rules import RecomputeRule
 from ppsolve.solver.kinds.pipeline.layers.search import HEAT, LayerSearch
-from ppsolve.solver.kinds.pipeline.runtimes.claims import CHUNKS
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
 

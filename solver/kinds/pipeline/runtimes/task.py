@@ -32,9 +32,10 @@ from ppsolve.solver.checker import check_schedule
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
+from ppsolve.solver.kinds.pipeline.claimed import RULE
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
-from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, as_waited, rows_of
+from ppsolve.solver.kinds.pipeline.runtimes.claims import as_waited, rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.splits import (
     NEVER,

@@ -16,6 +16,7 @@ from ppsolve.solver.studies.bench.report.cases import (
     contradictions,
 )
 from ppsolve.solver.studies.bench.report.comparison import Comparison, compare
+from ppsolve.solver.studies.bench.report.groups import grouped, natural_key
 from ppsolve.solver.studies.bench.report.rows import (
     FamilyRow,
     GapCurve,
@@ -55,6 +56,7 @@ class Report:
     comparison: Comparison | None
     machines: tuple[str, ...]  # where the runs were, in the order of the file
     time_limits: tuple[float, ...]  # of the runs, in seconds, ascending
+    columns: tuple[str, ...] = ()  # of tables, by how their names begin; empty for all
 
     def document(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
@@ -66,6 +68,9 @@ def bench_report(
     source: str,
     baseline: tuple[Records, str] | None = None,
     tolerance: float = 0.0,
+    *,
+    by: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Report:
     """Return the report over benchmark results: figures over all families and of each.
 
@@ -74,13 +79,18 @@ def bench_report(
     `source`: name of the file of the results.
     `baseline`: earlier results and the name of their file.
     `tolerance`: share by which a value or bound may be worse than in the baseline.
+    `by`: factors of instances whose values take the place of families.
+    `columns`: beginnings of the names of the columns that tables keep.
     """
+    if by:
+        records = grouped(records, by)
+        baseline = baseline and (grouped(baseline[0], by), baseline[1])
     _refuse_empty(records, source)
     contents = {(r.family, r.instance, r.content) for r in records.records if r.content}
     names = Counter(f"{family}/{name}" for family, name, _ in sorted(contents))
     cases = cases_of(records.records)
     families: dict[str, list[ScoredRecord]] = {}
-    for case in sorted(cases, key=lambda case: case.family):
+    for case in sorted(cases, key=lambda case: natural_key(case.family)):
         families.setdefault(case.family, []).append(case)
     comparison = None
     if baseline is not None:
@@ -103,6 +113,7 @@ def bench_report(
         comparison=comparison,
         machines=tuple(dict.fromkeys(record.machine for record in records.records)),
         time_limits=tuple(sorted(limits)),
+        columns=tuple(columns),
     )
 
 
