@@ -17,6 +17,7 @@ from tests.kinds.pipeline.runtimes import megatron
 from tests.kinds.pipeline.runtimes.cases import (
     LOOPED,
     MODES,
+    drawn,
     flags_of,
     pipeline,
     recomputing,
@@ -144,3 +145,19 @@ def test_recomputing_early_is_not_run() -> None:
     before = solved(recomputing(2, "stage"), "megatron", heuristics=None)
     assert result.value == before.value
     assert ppsolve.check(instance, result) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_recomputing_of_its_own_waits_for_the_whole_backward_behind(seed: int) -> None:
+    """Megatron-LM recomputes inside the backward, so an op of its own is no faster."""
+    data = drawn(seed)
+    full = {"name": "full", "time": 7, "held": 0}
+    values = []
+    for place in ("before_backward", "anytime"):
+        recompute = {"modes": [full], "decide": "all", "place": place}
+        memory = {"capacity": 10**6, "activation": 1, "recompute": recompute}
+        instance = ppsolve.PipelineInstance.parse({**data, "memory": memory})
+        result = solved(instance, "megatron")
+        assert ppsolve.check(instance, result) == []
+        values.append({entry.name: entry.value for entry in result.heuristics})
+    assert values[0] == values[1]
