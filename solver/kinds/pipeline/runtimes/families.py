@@ -38,6 +38,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     is_folded,
     not_looped,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.primus_waits import primus_programs
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import (
     unknown_to_megatron,
     unknown_to_primus,
@@ -198,6 +199,7 @@ PRIMUS = RuntimeFamily(
     recomputes="stage",
     unknown=unknown_to_primus,
     recomputes_layers="whole",
+    timed_programs=primus_programs,
 )
 DEEPSPEED = RuntimeFamily(
     "deepspeed",

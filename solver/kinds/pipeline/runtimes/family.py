@@ -22,6 +22,7 @@ from ppsolve.solver.kinds.pipeline.layers.rules import (
     first_rules,
     whole_rules,
 )
+from ppsolve.solver.kinds.pipeline.programs.communications import Ends
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.programs.waited import Programs
 
@@ -85,6 +86,8 @@ class RuntimeFamily:
     waits_as_delays: bool = False
     # what ranks run of a program that computes, of runtimes that add transfers to it by themselves
     row_programs: Callable[[Rows], Programs] | None = None
+    # what ranks run of a program whose transfers `export` adds, by the ends of its ops
+    timed_programs: Callable[[Rows, Ends], Programs] | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -130,7 +133,8 @@ class RuntimeFamily:
     def _obstacle_to_waits(self, instance: PipelineInstance) -> str | None:
         if self.waits_as_delays:
             return None
-        if self.waits is None and self.row_programs is None:
+        known = (self.waits, self.row_programs, self.timed_programs)
+        if not any(known):
             return (
                 f"p2p.mode: where ranks of {self.title} wait for transfers is not known"
             )

@@ -61,6 +61,11 @@ ORDERS_OF_RUNTIME = "runtime orders"
 DEFAULT = "default"
 """Name of the way to wait for transfers that no setting says."""
 
+NOT_IN_TURN = (
+    "a rule breaks where ranks run one op after the other and wait for transfers"
+)
+"""Why a schedule of a runtime of free orders is none."""
+
 FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
 
@@ -429,13 +434,19 @@ class _Ranks:
         reason = self.refusal(schedule)
         if reason is not None:
             return replace(outcome, status=HeuristicStatus.INFEASIBLE, reason=reason)
-        return replace(outcome, schedule=self._as_run(schedule) or schedule)
+        run = self._as_run(schedule)
+        if run is not None:
+            return replace(outcome, schedule=run)
+        return replace(outcome, status=HeuristicStatus.INFEASIBLE, reason=NOT_IN_TURN)
 
     def _as_run(self, schedule: Schedule) -> Schedule | None:
         run = self._in_sequence(schedule)
         if run is None:
             return None
-        waited = self.waits(run)
+        try:
+            waited = self.waits(run)
+        except (InputError, DeadlockError):
+            return None
         is_broken = waited is not run and check_schedule(schedule.problem, waited)
         return None if is_broken else waited
 
