@@ -61,7 +61,9 @@ class PageSchedule:
     @cached_property
     def idle(self) -> list[Idle]:
         """Idle time of every compute stream."""
-        return idle_of(self.schedule, self.causes)
+        runtime = getattr(self.result, "runtime", None)
+        waits = getattr(runtime, "waits", None) is not None
+        return idle_of(self.schedule, self.causes, is_waited_for=waits)
 
     @property
     def length(self) -> float:
@@ -134,6 +136,8 @@ def in_unit(result: Result, unit: str) -> Result:
             return value.model_copy(
                 update={k: told(v, k, k in times) for k, v in value}
             )
+        if isinstance(value, dict) and is_time:
+            return {key: told(entry, name, True) for key, entry in value.items()}
         if is_time and value is not None:
             is_list = isinstance(value, list)
             return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
+from ppsolve.solver.kinds.pipeline.programs.waited import waits_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import RULE, as_waited, rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.splits import (
@@ -317,7 +318,14 @@ class RuntimeTask(ScheduleTask):
             free_bound=bound,
             price=price,
             transfers=self._best_by_waits(),
+            waits=None if best is None else self._waits(self.settings[best.by]),
         )
+
+    def _waits(self, settings: RuntimeSettings) -> dict[str, Any] | None:
+        """Return for how long ranks wait in the best schedule, None where none waits."""
+        if settings.programs is None or self.schedule is None:
+            return None
+        return shown_waits(self, waits_of(self.schedule, settings.orders))
 
     def _best_by_waits(self) -> dict[str, Any] | None:
         """Return the best value of each way to wait for transfers, None where there is one."""
@@ -330,6 +338,11 @@ class RuntimeTask(ScheduleTask):
         if len(values) < 2:
             return None
         return {words: self.shown(value) for words, value in values.items()}
+
+
+def shown_waits(task: Task, waits: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return waits of ranks in the unit of results."""
+    return {name: [*map(task.shown, ticks)] for name, ticks in waits.items()}
 
 
 def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
