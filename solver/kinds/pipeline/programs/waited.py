@@ -14,11 +14,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.labels import RECOMPUTE_KIND
-from ppsolve.solver.kinds.pipeline.actions import (
-    Order,
-    gradient_after_weight,
-    resolved,
-)
+from ppsolve.solver.kinds.pipeline.actions import gradient_after_weight
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -65,22 +61,20 @@ def run_by(
     return Schedule(problem, timed.start, schedule.waits)
 
 
-def waits_of(
-    schedule: Schedule, orders: Sequence[Order] | None = None
-) -> dict[str, list[int]]:
+def waits_of(schedule: Schedule, *, is_whole: bool) -> dict[str, list[int]]:
     """Return for how long each rank waits before its ops, for work and for transfers.
 
     It waits for work until other ranks have made what its next op needs, then for transfers.
 
-    `orders`: of each rank, where a backward in it may be whole in halves: its gradient leaves
-        behind both.
+    `is_whole`: whether backwards in halves run as one, and gradients leave behind both.
     """
     problem = schedule.problem
     made = np.zeros(problem.num_ops, dtype=np.int64)
     edges = [(problem.before, problem.after)]
-    if orders is not None:
-        chains = resolved(problem, orders)
-        fused = gradient_after_weight(problem, chains.inputs, chains.weights)
+    if is_whole:
+        halves = [problem.grid(kind).ravel() for kind in ("I", "W")]
+        has_both = (halves[0] != FREE) & (halves[1] != FREE)
+        fused = gradient_after_weight(problem, *(ops[has_both] for ops in halves))
         edges.append(fused[:2])
     for before, after in edges:
         is_other = problem.device[before] != problem.device[after]

@@ -18,7 +18,9 @@ from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, in_chunks, open_
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
     COMPUTE_KINDS,
+    FORWARD,
     Action,
     ComputeStep,
 )
@@ -71,7 +73,7 @@ def as_waited(
         return schedule
     programs: Programs | None = None
     for _ in range(TIMINGS):
-        placed = family.timed_programs(rows, _ends_of(schedule))
+        placed = family.timed_programs(rows, ends_of(schedule))
         if placed == programs:
             return schedule
         schedule = run_by(placed, schedule, instance).normalised()
@@ -79,15 +81,17 @@ def as_waited(
     raise InputError(f"{family.title} would receive in other places each time")
 
 
-def _ends_of(schedule: Schedule) -> dict[Action, int]:
-    """Return when actions end; an op in pieces with the last one."""
+def ends_of(schedule: Schedule) -> dict[Action, int]:
+    """Return when actions end, of an op in pieces the last one, of halves the whole backward."""
     problem, ends = schedule.problem, dict[Action, int]()
     keys = problem.op_keys(np.arange(problem.num_ops))
     for op, end in enumerate(schedule.end.tolist()):
         for key in problem.joined[op].keys if op in problem.joined else (keys[op],):
             if key.kind in COMPUTE_KINDS and key.microbatch != FREE:
-                action = Action(key.stage, key.kind, key.microbatch)
-                ends[action] = max(end, ends.get(action, end))
+                kinds = (key.kind, BACKWARD) if key.kind != FORWARD else (FORWARD,)
+                for kind in kinds:
+                    action = Action(key.stage, kind, key.microbatch)
+                    ends[action] = max(end, ends.get(action, end))
     return ends
 
 

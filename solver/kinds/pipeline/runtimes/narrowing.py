@@ -75,4 +75,4 @@ class RuntimeNarrowing(Narrowing):
         task = self._first
         if task is None or task.schedule is None or not self.instance.p2p.is_waited_for:
             return None
-        return shown_waits(task, waits_of(task.schedule))
+        return shown_waits(task, waits_of(task.schedule, is_whole=False))

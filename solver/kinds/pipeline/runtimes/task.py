@@ -325,7 +325,7 @@ class RuntimeTask(ScheduleTask):
         """Return for how long ranks wait in the best schedule, None where none waits."""
         if settings.programs is None or self.schedule is None:
             return None
-        return shown_waits(self, waits_of(self.schedule, settings.orders))
+        return shown_waits(self, waits_of(self.schedule, is_whole=True))
 
     def _best_by_waits(self) -> dict[str, Any] | None:
         """Return the best value of each way to wait for transfers, None where there is one."""

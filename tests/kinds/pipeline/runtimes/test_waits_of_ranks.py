@@ -92,3 +92,18 @@ def test_reports_say_them() -> None:
     shown = page(read_shown(data, "result.json"))
     assert "waits for work (ms)" in shown
     assert "held back</th>" not in shown
+
+
+def test_blocks_of_split_backwards() -> None:
+    """Forwards and backwards that are combined are one op with both halves."""
+    times = {"forward": 1, "backward_input": 2, "backward_weight": 1}
+    fields = {"times": times, "overlap": {"time": 3}, **LOOPED}
+    instance = pipeline(2, 4, p2p={"mode": "buffered"}, **fields)
+    result = solved(instance, "megatron")
+    assert "combined" in str(result.runtime.settings)
+    rows: dict[int, list[Any]] = {0: [], 1: []}
+    for op in result.schedule.ops:
+        rows[op.device].append(op)
+    for rank, ops in rows.items():
+        idle = max(op.end for op in ops) - sum(op.end - op.start for op in ops)
+        assert sum(row[rank] for row in result.runtime.waits.values()) == idle
