@@ -40,6 +40,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
 )
 from ppsolve.solver.kinds.pipeline.runtimes.primus_waits import primus_programs
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import (
+    unknown_to_deepspeed,
     unknown_to_megatron,
     unknown_to_primus,
 )
@@ -207,6 +208,9 @@ DEEPSPEED = RuntimeFamily(
     _several_per_rank,
     _one_f_one_b,
     lambda _: "1F1B",
+    recomputes="all",
+    unknown=unknown_to_deepspeed,
+    leaves_out_unknown=True,
     recomputes_layers="all",
     waits=deepspeed_waits,
 )

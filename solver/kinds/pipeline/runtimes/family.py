@@ -75,6 +75,8 @@ class RuntimeFamily:
     )
     # takes the name of a mode; returns why no file of the runtime says it, or None
     unknown: Callable[[str], str | None] = lambda _: None
+    # whether modes of such names are not tried, where modes are open; else they are refused
+    leaves_out_unknown: bool = False
     # of pipelines whose layers are shared out, which layers of a stage may recompute: any by any
     # type, any as a whole, all stages by one rule (all layers or the first ones of each stage), or
     # all layers of all stages; None where it shares layers out itself
@@ -122,6 +124,8 @@ class RuntimeFamily:
     def _names_in(self, modes: MemoryModes) -> list[str]:
         """Return the names of recomputing modes that a choice may have."""
         numbers = [*modes.recomputing] if self.recomputes != "none" else []
+        if modes.given is None and self.leaves_out_unknown:
+            return []
         if modes.given is not None:
             numbers = [number for number in numbers if number in modes.given]
         return [modes.names[number] for number in numbers]
@@ -156,7 +160,8 @@ class RuntimeFamily:
                     f"layers: for {self.title} a split is not searched beside {field}; expected "
                     "times of stages"
                 )
-        if self.recomputes_layers == "whole" or instance.layers is None:
+        # Of all layers the model says what is recomputed, whatever the name of their one type.
+        if self.recomputes_layers in {"whole", "all"} or instance.layers is None:
             return None
         return self._unknown_of("layers", instance.layers.names[1:])
 
