@@ -17,6 +17,7 @@ import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from functools import cache, partial
 from importlib.metadata import version
@@ -34,7 +35,16 @@ from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.solver.api.kinds import load_instance, lower
 from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.programs.communications import with_communications
+from ppsolve.solver.kinds.pipeline.programs.waited import run_by
+from ppsolve.solver.kinds.pipeline.runtimes.claims import ends_of
 from ppsolve.solver.kinds.pipeline.runtimes.families import FAMILIES, MEGATRON
+from ppsolve.solver.kinds.pipeline.runtimes.narrowing import RuntimeNarrowing
+from ppsolve.solver.kinds.pipeline.runtimes.torch_waits import (
+    as_torch_waits,
+    torch_programs,
+)
+from ppsolve.solver.structure.holds import MemoryInfeasible
 from ppsolve.solver.studies.generate.instances import generate
 
 PAGE = ROOT / "docs" / "data" / "gaps.md"
@@ -332,7 +342,7 @@ def measure_runtimes(options: argparse.Namespace) -> str:
 
 def measure_waits(options: argparse.Namespace) -> str:
     """Return what Megatron-LM's ranks lose by waiting for transfers that meet their receives."""
-    rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    rows: dict[str, list[list[float]]] = defaultdict(list)
     for instance in islice(shipped_pipelines(), options.points):
         several = instance.num_stages > instance.num_devices
         chunks = "several stages per rank" if several else "1F1B"
@@ -342,7 +352,7 @@ def measure_waits(options: argparse.Namespace) -> str:
         rows[f"random, several stages per rank, latency {latency}"] += lost_by_waiting(
             instance, options
         )
-    shares = ("it takes", "best group", "best group and flag")
+    shares = ("default flags", "best flags", "PyTorch's own", "best program")
     head = ["pipelines", "number"]
     head += [f"{share}: {figure}" for share in shares for figure in ("mean %", "most")]
     return table(
@@ -380,30 +390,35 @@ def interleaved_pipeline(seed: int, latency: int) -> Any:
     )
 
 
-def lost_by_waiting(
-    instance: Any, options: argparse.Namespace
-) -> list[tuple[float, float, float]]:
+def lost_by_waiting(instance: Any, options: argparse.Namespace) -> list[list[float]]:
     """Return by which shares waits lengthen a pipeline, nothing of one that cannot be run.
 
-    Those of the schedule that is best by delays, of the best one with the same flags, of the best.
+    Those of Megatron-LM with the group that is best by delays, then with the best settings; those
+    of the same order as PyTorch adds transfers to it, then as they are exported for it.
     """
     few: dict[str, Any] = {"runtime": MEGATRON.name, "heuristics": ["1f1b"]}
     p2p = instance.p2p.model_copy(update={"mode": "rendezvous"})
     waiting = instance.model_copy(update={"p2p": p2p})
     if instance.p2p.has_ops or MEGATRON.obstacle(waiting) is not None:
         return []
-    delayed = solve(instance, options, 0, **few)
-    if delayed.value is None:
+    task = RuntimeNarrowing(PIPELINE, instance, MEGATRON.name, exact=False).task()
+    with suppress(MemoryInfeasible):
+        task.find_bounds()
+    if task.schedule is None:
         return []
     found = solve(waiting, options, 0, **few)
+    settings = task.settings[task.board.incumbent.by]
     values = {entry.name: entry.value for entry in found.heuristics}
-    default = (found.runtime.transfers or {}).get("default", found.value)
-    chosen = values[delayed.runtime.order]
-    chosen_share, default_share, share = (
-        float(value) / float(delayed.value) - 1
-        for value in (chosen, default, found.value)
-    )
-    return [(chosen_share, default_share, share)]
+    rows = [list(order) for order in settings.orders]
+    ends = ends_of(task.schedule)
+    exported = [as_torch_waits(row) for row in with_communications(rows, ends)]
+    runs = [
+        run_by(programs, task.schedule, waiting.by_rank()).makespan
+        for programs in (torch_programs(rows), exported)
+    ]
+    delayed = float(task.shown(task.board.value))
+    taken = [values[settings.words], found.value, *map(task.shown, runs)]
+    return [[float(value) / delayed - 1 for value in taken]]
 
 
 def shipped_pipelines() -> Iterator[Any]:

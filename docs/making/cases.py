@@ -39,6 +39,17 @@ HALVES = WHOLE.model_copy(
 )
 """Alike stages, the backward in one piece and in halves."""
 
+WAITING = ppsolve.PipelineInstance(
+    name="waiting",
+    num_devices=2,
+    num_microbatches=4,
+    stages_per_device=2,
+    placement="interleaved",
+    times={"forward": [10, 20, 30, 10], "backward": [10, 40, 40, 10]},
+    p2p={"mode": "rendezvous", "latency": 20},
+)
+"""Ranks that wait for their transfers."""
+
 
 @cache
 def capped(capacity: int) -> ppsolve.PipelineInstance:
@@ -53,7 +64,7 @@ def capped(capacity: int) -> ppsolve.PipelineInstance:
     )
 
 
-def best(instance: ppsolve.Instance) -> ppsolve.Result:
+def best(instance: ppsolve.Instance, runtime: str | None = None) -> ppsolve.Result:
     """Return the best schedule, proved, the same one on every machine.
 
     Raises
@@ -61,7 +72,9 @@ def best(instance: ppsolve.Instance) -> ppsolve.Result:
     ValueError
         It is not proved: no picture may call it the best.
     """
-    result = ppsolve.optimize(instance, time_limit=60, deterministic=True, workers=1)
+    result = ppsolve.optimize(
+        instance, time_limit=60, deterministic=True, workers=1, runtime=runtime
+    )
     if result.status is not ppsolve.Status.OPTIMAL:
         raise ValueError(f"{instance.name} is not proved: {result.status}")
     return result

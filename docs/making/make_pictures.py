@@ -14,10 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cases import HALVES, INSTANCES, UNEVEN, WHOLE, best, capped
+from cases import HALVES, INSTANCES, UNEVEN, WAITING, WHOLE, best, capped
 from charts import INCHES, Panel, stacked, svg
 
 import ppsolve
+from ppsolve.models.core.result import ScheduleDocument
+from ppsolve.solver.kinds.pipeline.kind import PIPELINE
+from ppsolve.solver.kinds.pipeline.runtimes.narrowing import RuntimeNarrowing
 from ppsolve.solver.views.colours import BLUE, VERMILION, YELLOW, lightened
 
 if TYPE_CHECKING:
@@ -172,6 +175,24 @@ def _draw_side(
         )  # fmt: skip
 
 
+def waits() -> Figure:
+    """Return what waiting for transfers costs: default flags, best flags, best program."""
+    task = RuntimeNarrowing(PIPELINE, WAITING, "megatron", exact=False).task()
+    task.find_bounds()
+    panels = []
+    for words, name in (
+        ("Megatron-LM, default flags", "groups of 2"),
+        ("Megatron-LM, best flags", "groups of 4, warm-up flush"),
+    ):
+        outcome = task.outcomes[name]
+        document = ScheduleDocument.of(outcome.schedule)
+        entry = task.entry(outcome).model_copy(update={"schedule": document})
+        panels.append(Panel(f"{words}: {entry.value:,.0f} us", entry, WAITING))
+    result = best(WAITING, runtime="torch")
+    title = f"PyTorch, best program, proved: {result.value:,.0f} us"
+    return stacked([*panels, Panel(title, result, WAITING)])
+
+
 def compiled() -> Figure:
     """Return an FSDP step as torch compiled it, and the best order with as much memory."""
     return _before_and_after("fsdp-step", "original", "as compiled")
@@ -204,6 +225,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "memory": memory,
     "curve": curve,
     "bound": bound,
+    "waits": waits,
     "compiled": compiled,
     "recommended": recommended,
 }

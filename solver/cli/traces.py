@@ -68,6 +68,14 @@ Capacity = Annotated[
     ),
 ]
 
+Chunks = Annotated[
+    int | None,
+    value(
+        "V",
+        "Stages of each rank, of a profile without names of ops that fits several schedules.",
+    ),
+]
+
 
 def convert_trace_command(
     files: Annotated[
@@ -97,6 +105,7 @@ def convert_trace_command(
     ] = None,
     tolerance: Tolerance = None,
     capacity: Capacity = None,
+    chunks: Chunks = None,
 ) -> None:
     """Convert a recorded run to instances with the recorded durations.
 
@@ -121,7 +130,8 @@ def convert_trace_command(
             message = "expected a folder, or --median, --table or --change with a file"
             raise InputError(message, field="--output")
         check_folder(Path(output), "--output")
-    trace = read_trace([Path(file) for file in files], format, tolerance=allowed)
+    paths = [Path(file) for file in files]
+    trace = read_trace(paths, format, tolerance=allowed, chunks=chunks)
     if change is not None:
         changed = changed_instance(trace, change, _name_of(output), room)
         write_text(output, instance_text(changed))
@@ -205,6 +215,7 @@ def diagnose_command(
     format: Format = "auto",
     tolerance: Tolerance = None,
     capacity: Capacity = None,
+    chunks: Chunks = None,
     as_json: opt.Json = False,
     output: opt.Output = None,
     html: Annotated[
@@ -221,11 +232,17 @@ def diagnose_command(
     paths = [Path(file) for file in files]
     check_outputs({"--output": output, "--html": html}, *files_of(paths))
     room = _capacities(capacity)
-    trace = read_trace(paths, format, tolerance=_nanoseconds(tolerance))
+    allowed = _nanoseconds(tolerance)
+    trace = read_trace(paths, format, tolerance=allowed, chunks=chunks)
     warnings = _warnings(trace)
     say(*(f"warning: {warning}" for warning in warnings))
     diagnosis = diagnose(trace, time_limit, began, capacity=room)
-    settings = {"--format": format, "--tolerance": tolerance, "--capacity": capacity}
+    settings = {
+        "--format": format,
+        "--tolerance": tolerance,
+        "--capacity": capacity,
+        "--chunks": chunks,
+    }
     kept = {
         name: setting
         for name, setting in settings.items()

@@ -118,7 +118,7 @@ def notes_on_modes(
         )
     named = recomputed_modes(program) if target == "megatron" else modes_in(program)
     has_modules = any(map(is_selective, named))
-    if target == "deepspeed" and program.layer_modes and len(named) == 1:
+    if target == "deepspeed" and len(named) == 1:
         yield (
             f"deepspeed: set activation_checkpoint_interval of PipelineModule; what a layer "
             f"recomputes ({min(named)}) is what its activation_checkpoint_func does"

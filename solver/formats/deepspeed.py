@@ -16,6 +16,7 @@ from ppsolve.solver.formats.activations import modes_in
 from ppsolve.solver.formats.layers import entries_of
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 from ppsolve.solver.kinds.pipeline.runtimes.families import DEEPSPEED
+from ppsolve.solver.kinds.pipeline.runtimes.recomputing import interval_of
 
 
 def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
@@ -26,7 +27,7 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
 
     The JSON has ``num_stages``, ``gradient_accumulation_steps`` (micro-batches) and ``parts``:
     stage s has the layers parts[s] to parts[s + 1] - 1; where all layers recompute also
-    ``activation_checkpoint_interval``, each by itself.
+    ``activation_checkpoint_interval``, N for a mode ``interval N``, else 1.
     """
     DEEPSPEED.order_of(program.rows, program.shape)
     ranks, count = len(program.rows), program.num_microbatches
@@ -40,6 +41,6 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
         "gradient_accumulation_steps": count,
         "parts": bounds,
     }
-    if modes_in(program) - {KEEP}:
-        document["activation_checkpoint_interval"] = 1
+    for mode in modes_in(program) - {KEEP}:
+        document["activation_checkpoint_interval"] = interval_of(mode) or 1
     return json.dumps(document) + "\n"

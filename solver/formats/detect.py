@@ -43,7 +43,11 @@ MARKS = {
 
 
 def read_trace(
-    paths: Sequence[str | Path], format: str = "auto", *, tolerance: int | None = None
+    paths: Sequence[str | Path],
+    format: str = "auto",
+    *,
+    tolerance: int | None = None,
+    chunks: int | None = None,
 ) -> table.Trace:
     """Read the ops of a trace of any format, by step, replica, device and start, a whole run.
 
@@ -54,6 +58,7 @@ def read_trace(
     `format`: a key of `READERS`, or ``auto``.
     `tolerance`: nanoseconds by which clocks may be off; by default as `tolerance_of` says for each
         step.
+    `chunks`: stages of each rank, of a profile whose calls fit several schedules of Megatron-LM.
     """
     if format not in {*READERS, "auto"}:
         hint = did_you_mean(format, ("auto", *READERS))
@@ -65,7 +70,13 @@ def read_trace(
         )
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
-    trace = table.checked(READERS[name](files))
+    if chunks is None:
+        trace = table.checked(READERS[name](files))
+    elif name == "kineto":
+        trace = table.checked(read_kineto(files, chunks))
+    else:
+        text = f"expected none: files of the format {name} say the stages of their ops"
+        raise InputError(text, field="--chunks")
 
     def overlap(step: table.Trace) -> int:
         refuse_early(step, tolerance)

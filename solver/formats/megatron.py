@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,12 +23,14 @@ from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.kinds.pipeline.entries import HasBackward
 from ppsolve.models.kinds.pipeline.fields import P2P
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
-from ppsolve.models.kinds.pipeline.modes import OFFLOAD
+from ppsolve.models.kinds.pipeline.modes import OFFLOAD, group_sizes
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, NANOSECONDS, Notes, Trace
 from ppsolve.solver.formats import layers
 from ppsolve.solver.formats.activations import recomputed_modes
+from ppsolve.solver.formats.kineto.calls import letters_of
 from ppsolve.solver.formats.layers import MegatronLayout
 from ppsolve.solver.formats.program import RuntimeProgram, Settings, cannot_say
+from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 from ppsolve.solver.kinds.pipeline.runtimes.families import MEGATRON
 from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import (
@@ -247,6 +250,9 @@ def _layers_of_stages(
     ]
 
 
+NAMES = ("minibatch", "chunk")
+"""Ends of the names of lists that say which op a call is."""
+
 RANK_FILE = re.compile(r"pp_rank_(\d{1,6})\.json")
 CONFIG = "config.json"
 
@@ -254,11 +260,12 @@ CONFIG = "config.json"
 def read_megatron(paths: Sequence[str | Path]) -> Trace:
     """Read the files of one run, with `config.json` among them or in their folder.
 
-    The k-th call of a list is micro-batch k. With virtual stages (`vp_size` > 1) it is the k-th
-    entry of Megatron's interleaved schedule: groups of `pp_size` micro-batches pass chunk after
-    chunk, backwards in reverse (Narayanan et al. 2021, arXiv 2104.04473). Times are milliseconds
-    from the start of the iteration on each rank. Raises `InputError` where a rank is missing or
-    twice, or a list has another length than the configuration says.
+    The k-th call of a list is micro-batch k, unless lists of micro-batches and chunks say another
+    one (Primus). With virtual stages (`vp_size` > 1) it is the k-th entry of Megatron's interleaved
+    schedule: groups of micro-batches pass chunk after chunk, backwards in reverse (Narayanan et al.
+    2021, arXiv 2104.04473), as many as calls come in. Times are milliseconds from the start of the
+    iteration on each rank. Raises `InputError` where a rank is missing or twice, a list has another
+    length than the configuration says, or calls come in no groups or in several.
     """
     files, config_file = _sorted_files([Path(path) for path in paths])
     with errors_in(source_name(config_file)):
@@ -279,6 +286,7 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
         if unshared:
             text = f"is in one of this file and {sources[0]} only; are two runs mixed?"
             raise InputError(text, source=source, field=f"iteration {unshared[0]}")
+    config, notes = _in_groups(config, data, source_name(config_file))
     for rank, (source, iterations) in enumerate(zip(sources, data, strict=True)):
         with errors_in(source):
             totals.append(
@@ -294,7 +302,7 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
         sources=tuple(sources),
         format="megatron",
         is_aligned=config.pp == 1,
-        notes=Notes(_outside(totals), (warning,) if config.pp > 1 else ()),
+        notes=Notes(_outside(totals), (*notes, warning) if config.pp > 1 else notes),
     )
 
 
@@ -302,24 +310,78 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
 class _Config:
     pp: int
     chunks: int
-    calls: tuple[tuple[int, int], ...]
+    microbatches: int
+    calls: tuple[tuple[int, int], ...]  # chunk and micro-batch of each forward
 
 
 def _config(data: Any) -> _Config:
     if not isinstance(data, dict):
         raise InputError(f"expected an object, got {describe(data)}")
 
-    def count(name: str, default: int | None = None) -> int:
-        value = data.get(name)
-        value = default if value is None else value
+    def count(*names: str, default: int | None = None) -> int:
+        value = next(
+            (data[name] for name in names if data.get(name) is not None), default
+        )
         if type(value) is not int or not 1 <= value <= 10**6:
             raise InputError(
-                f"expected a whole number from 1, got {_found(value)}", field=name
+                f"expected a whole number from 1, got {_found(value)}", field=names[0]
             )
         return value
 
-    pp, chunks, microbatches = count("pp_size"), count("vp_size", 1), count("num_mbs")
-    return _Config(pp, chunks, tuple(interleaved_calls(pp, chunks, microbatches)))
+    # The second names are those of Primus' simulator.
+    pp, chunks = count("pp_size"), count("vp_size", "vpp_size", default=1)
+    microbatches = count("num_mbs", "micro_batches")
+    calls = tuple(interleaved_calls(pp, chunks, microbatches))
+    return _Config(pp, chunks, microbatches, calls)
+
+
+def _in_groups(
+    config: _Config, data: Sequence[dict[str, dict[str, Any]]], source: str
+) -> tuple[_Config, tuple[str, ...]]:
+    """Return the configuration with the calls of the groups that ranks run, and what is noted."""
+    ranks, chunks, microbatches = config.pp, config.chunks, config.microbatches
+    first = [next(iter(iterations.values())) for iterations in data]
+    if chunks == 1 or any(_has_names(iteration) for iteration in first):
+        return config, ()
+    letters = [_letters(iteration) for iteration in first]
+    fitting = []
+    for size in group_sizes(ranks, microbatches):
+        orders = interleaved_1f1b(ranks, chunks, microbatches, size)
+        if [*map(letters_of, orders)] == letters:
+            fitting.append(size)
+    if fitting == [ranks]:
+        return config, ()
+    sizes = ", ".join(map(str, fitting))
+    if ranks in fitting:
+        text = f"groups of {ranks} micro-batches are assumed, of sizes {sizes} all fit"
+        return config, (f"{source}: {text}",)
+    if len(fitting) != 1:
+        text = f"calls in groups of {sizes}" if fitting else "calls in no groups"
+        raise InputError(
+            f"expected calls in groups of one size, got {text}; lists fwd_minibatch, fwd_chunk, "
+            "bwd_minibatch and bwd_chunk beside their times would say which op each is",
+            source=source,
+        )
+    calls = tuple(interleaved_calls(ranks, chunks, microbatches, fitting[0]))
+    note = f"{source}: its calls come in groups of {fitting[0]} micro-batches"
+    return replace(config, calls=calls), (note,)
+
+
+def _has_names(iteration: dict[str, Any]) -> bool:
+    """Whether lists say the micro-batch and the chunk of each call."""
+    return all(
+        iteration.get(f"{kind}_{name}") for kind in ("fwd", "bwd") for name in NAMES
+    )
+
+
+def _letters(iteration: dict[str, Any]) -> str:
+    """Return the kinds of the calls of a rank, as they begin."""
+    begun: list[tuple[Decimal, str]] = []
+    for kind, prefix in (("F", "fwd"), ("B", "bwd")):
+        starts = iteration.get(f"{prefix}_start")
+        with suppress(ValueError, TypeError):
+            begun += [(as_clock(start), kind) for start in starts or ()]
+    return "".join(kind for _, kind in sorted(begun))
 
 
 def _found(value: Any) -> str:
@@ -327,14 +389,14 @@ def _found(value: Any) -> str:
 
 
 def interleaved_calls(
-    devices: int, chunks: int, microbatches: int
+    devices: int, chunks: int, microbatches: int, group_size: int | None = None
 ) -> Iterator[tuple[int, int]]:
     """Yield chunk and micro-batch of every forward call of a device, in Megatron's order.
 
-    Groups have as many micro-batches as there are pipeline ranks. Backwards come in the same order,
-    with the chunks reversed.
+    Groups have as many micro-batches as there are pipeline ranks, or of another size. Backwards
+    come in the same order, with the chunks reversed.
     """
-    size = devices if chunks > 1 else microbatches
+    size = (group_size or devices) if chunks > 1 else microbatches
     for first in range(0, microbatches, size):
         for chunk in range(chunks):
             for microbatch in range(first, min(first + size, microbatches)):
@@ -396,22 +458,52 @@ def _read(
 ) -> tuple[int, int]:
     """Append the ops of one iteration of a rank; return its total time and the span of its ops."""
     field, count = f"iteration {name}", len(config.calls)
-    times = {
-        key: _times(iteration.get(key), count, f"{field}.{key}")
-        for key in ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
-    }
     total = _time(iteration.get("total"), f"{field}.total")
-    for kind, prefix in (("F", "fwd"), ("B", "bwd")):
-        moments = zip(times[f"{prefix}_start"], times[f"{prefix}_end"], strict=True)
-        for (called, microbatch), (start, end) in zip(
-            config.calls, moments, strict=True
-        ):
-            chunk = config.chunks - 1 - called if kind == "B" else called
+    begins, ends = [], []
+    backwards = "I" if iteration.get("wgrad_start") else "B"
+    for kind, prefix in (("F", "fwd"), (backwards, "bwd"), ("W", "wgrad")):
+        if kind == "W" and backwards == "B":
+            continue
+        start, end = (
+            _times(iteration.get(f"{prefix}_{side}"), count, f"{field}.{prefix}_{side}")
+            for side in ("start", "end")
+        )
+        begins += start
+        ends += end
+        calls = _calls(iteration, prefix, config, field)
+        for (chunk, microbatch), *moments in zip(calls, start, end, strict=True):
             stage = chunk * config.pp + rank
             op = (int(name), 0, stage, chunk, KINDS.index(kind), microbatch)
-            rows.append((*op, start, end, rank, rank))
-    begin = min(times["fwd_start"] + times["bwd_start"])
-    return total, max(times["fwd_end"] + times["bwd_end"]) - begin
+            rows.append((*op, *moments, rank, rank))
+    return total, max(ends) - min(begins)
+
+
+def _calls(
+    iteration: dict[str, Any], prefix: str, config: _Config, field: str
+) -> list[tuple[int, int]]:
+    """Return chunk and micro-batch of the calls of a list."""
+    if not _has_names(iteration):
+        is_forward = prefix == "fwd"
+        last = config.chunks - 1
+        return [(c if is_forward else last - c, k) for c, k in config.calls]
+    limits = {"chunk": config.chunks, "minibatch": config.microbatches}
+    columns = []
+    for name, limit in limits.items():
+        column, place = iteration.get(f"{prefix}_{name}"), f"{field}.{prefix}_{name}"
+        if not isinstance(column, list) or len(column) != len(config.calls):
+            text = f"expected the {name} of each of {len(config.calls)} calls"
+            raise InputError(f"{text}, got {_found(column)}", field=place)
+        for number in column:
+            if type(number) is not int or not 0 <= number < limit:
+                text = f"expected whole numbers below {limit}, got {_found(number)}"
+                raise InputError(text, field=place)
+        columns.append(column)
+    calls = [*zip(*columns, strict=True)]
+    if len(set(calls)) < len(calls):
+        raise InputError(
+            "a micro-batch passes a chunk twice", field=f"{field}.{prefix}_chunk"
+        )
+    return calls
 
 
 def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:

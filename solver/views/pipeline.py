@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, groupby
@@ -60,7 +60,10 @@ class PipelineDrawing(Drawing):
     def parts(
         self, source: Result | HeuristicEntry, unit: str
     ) -> Iterator[RenderableType]:
-        """Yield a table of what other modes of single stages would change."""
+        """Yield what ranks wait for, and what other modes of single stages would change."""
+        runtime = getattr(source, RULE, None)
+        if runtime is not None and runtime.waits is not None:
+            yield indented(_waits_of_ranks(runtime.waits, unit))
         alternatives = getattr(source, "alternatives", None)
         if alternatives and isinstance(source, PipelineResult):
             yield indented(_what_modes_buy(source, unit))
@@ -168,6 +171,16 @@ def _most_in_flight(result: Any, stage: int) -> int:
     events = [(op.start, 1) for op in ops if op.kind == "F"]
     events += [(op.end, -1) for op in ops if op.kind in {"I", "B"}]
     return max(accumulate(step for _, step in sorted(events)), default=0)
+
+
+def _waits_of_ranks(waits: Mapping[str, Sequence[Any]], unit: str) -> RenderableType:
+    ranks = map(str, range(len(waits["work"])))
+    return FittingTable(
+        TableColumn("rank", [*ranks]),
+        TableColumn(f"waits for work ({unit})", figures(*waits["work"])),
+        TableColumn("for transfers", figures(*waits["transfers"])),
+        caption="What ranks wait for",
+    )
 
 
 def _what_modes_buy(result: PipelineResult, unit: str) -> RenderableType:

@@ -51,6 +51,8 @@ def in_unit(result: Result, unit: str) -> Result:
             return value.model_copy(
                 update={k: told(v, k, k in times) for k, v in value}
             )
+        if isinstance(value, dict) and is_time:
+            return {key: told(entry, name, True) for key, entry in value.items()}
         if is_time and value is not None:
             is_list = isinstance(value, list)
             return (

@@ -14,6 +14,7 @@ from ppsolve.models.studies.trace.table import Trace
 from ppsolve.solver.formats.detect import read_trace
 from ppsolve.solver.formats.kineto.calls import schedule_of
 from ppsolve.solver.studies.traces.replay import Recorded
+from tests.studies.traces import cases
 from tests.studies.traces.cases import annotation, profile
 
 Op = tuple[str, int, int]
@@ -161,7 +162,7 @@ def moments(trace: Trace) -> dict[str, tuple[int, int]]:
 )
 def test_calls_are_the_ops_of_the_schedule(tmp_path, form, ranks, chunks, microbatches):
     files, expected = run(tmp_path, ranks, chunks, microbatches, form=form)
-    trace = read_trace(files)
+    trace = read_trace(files, chunks=chunks)
     assert moments(trace) == expected
     assert trace.device.tolist() == (trace.stage % ranks).tolist()
     (text,) = trace.notes.warnings[:1]
@@ -189,7 +190,32 @@ def test_any_size_that_megatron_runs_is_told_from_its_calls(tmp_path):
             continue  # Megatron refuses it
         (tmp_path / str(number)).mkdir()
         files, expected = run(tmp_path / str(number), ranks, chunks, microbatches)
-        assert moments(read_trace(files)) == expected
+        assert moments(read_trace(files, chunks=chunks)) == expected
+
+
+def test_all_schedules_that_fit_are_named_and_none_is_taken(tmp_path):
+    """2 chunks and 6 micro-batches in groups of 4 are called as 3 and 4 in groups of 2 are."""
+    files, expected = run(tmp_path, 2, 2, 6, group=4)
+    with pytest.raises(InputError) as error:
+        read_trace(files)
+    text = str(error.value)
+    assert "2 chunks each, 6 micro-batches in groups of 4; interleaved" in text
+    assert (
+        "3 chunks each, 4 micro-batches in groups of 2: say the stages of each rank (--chunks)"
+        in text
+    )
+    assert moments(read_trace(files, chunks=2)) == expected
+    assert max(read_trace(files, chunks=3).stage) == 5
+    with pytest.raises(
+        InputError, match=r"say the stages of each rank \(--chunks\): 2 or 3"
+    ):
+        read_trace(files, chunks=4)
+
+
+def test_stages_of_ranks_are_said_of_profiles_alone(tmp_path):
+    cases.megatron(tmp_path / "m")
+    with pytest.raises(InputError, match="files of the format megatron say the stages"):
+        read_trace([tmp_path / "m"], chunks=2)
 
 
 def test_groups_may_be_larger_than_the_pipeline(tmp_path):

@@ -181,6 +181,9 @@ class RuntimeFigures(Reported):
     transfers : dict, optional
         Best value by how ranks wait for transfers, where that is a setting: ``default``,
         ``warm-up flush``, ``no overlap``.
+    waits : dict, optional
+        Time for which each rank is idle before its last op, where ranks wait for transfers:
+        ``work`` while what its next op needs is not made, ``transfers`` when it is.
     """
 
     name: str
@@ -191,6 +194,7 @@ class RuntimeFigures(Reported):
     free_bound: Figure | None = None
     price: float | None = None
     transfers: dict[str, Figure] | None = None
+    waits: dict[str, list[Figure]] | None = None
 
 
 class PipelineEntry(HeuristicEntry):

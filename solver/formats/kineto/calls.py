@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.kinds.pipeline.modes import group_sizes
 from ppsolve.solver.formats.kineto.events import OpRange, RankEvents
 from ppsolve.solver.kinds.pipeline.actions import Order
 from ppsolve.solver.kinds.pipeline.grammar import COMPUTE_KINDS
@@ -63,15 +64,19 @@ class CalledSchedule:
 
     orders: list[Order]  # of each file: stage, kind and micro-batch of its calls
     name: str  # the schedule and its size, in words
+    chunks: int  # stages of each rank
 
 
-def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSchedule:
+def schedule_of(
+    calls: Mapping[str, str], size: int | None = None, chunks: int | None = None
+) -> CalledSchedule:
     """Return the schedule of Megatron-LM in which every rank makes its calls.
 
     The letters F and B of the calls of one step are given by file, in the order of ranks; so are
     the orders of the schedule. Ranks that make them in one order are replicas. Where files say so,
-    `size` is the number of ranks of a pipeline. Raises `InputError` where ranks make other numbers
-    of calls, or no schedule or more than one fits.
+    `size` is the number of ranks of a pipeline, where the user does, `chunks` that of stages of a
+    rank. Raises `InputError` where ranks make other numbers of calls, or no schedule or more than
+    one fits.
     """
     rows = list(calls.values())
     forwards = rows[0].count("F")
@@ -88,19 +93,23 @@ def schedule_of(calls: Mapping[str, str], size: int | None = None) -> CalledSche
         # Where micro-batches are few, several stages of a pipeline run all forwards first.
         positions = list(range(len(rows)))
     fitting = _fits(rows, positions) if size in {None, max(positions) + 1} else []
-    if len(fitting) != 1:
-        leads = ", ".join(str(_lead(row)) for row in rows)
-        several = (
-            "; ".join(schedule.name for schedule in fitting)
-            or "neither 1F1B nor interleaved 1F1B"
-        )
+    chosen = [each for each in fitting if chunks in {None, each.chunks}]
+    if len(chosen) == 1:
+        return chosen[0]
+    with errors_in(next(iter(calls))):
+        if not fitting:
+            leads = ", ".join(str(_lead(row)) for row in rows)
+            raise InputError(
+                f"its calls fit neither 1F1B nor interleaved 1F1B ({leads} forwards before the "
+                f"first backward, by rank): give the files of all "
+                f"{'' if size is None else f'{size} '}pipeline ranks and ProfilerStep# around "
+                f"steps, or {HINT}"
+            )
+        names = "; ".join(schedule.name for schedule in fitting)
+        numbers = " or ".join(str(schedule.chunks) for schedule in fitting)
         raise InputError(
-            f"its calls fit {several} ({leads} forwards before the first backward, by "
-            f"rank): give the files of all {'' if size is None else f'{size} '}pipeline ranks and "
-            f"ProfilerStep# around steps, or {HINT}",
-            source=next(iter(calls)),
+            f"its calls fit {names}: say the stages of each rank (--chunks): {numbers}, or {HINT}"
         )
-    return fitting[0]
 
 
 def _lead(row: str) -> int:
@@ -108,39 +117,36 @@ def _lead(row: str) -> int:
 
 
 def _fits(rows: Sequence[str], positions: Sequence[int]) -> list[CalledSchedule]:
-    """Return the schedules that fit: with groups as large as the pipeline, else with any."""
+    """Return all schedules that fit."""
     ranks, forwards = max(positions) + 1, rows[0].count("F")
     fitting: list[CalledSchedule] = []
-    for is_default, name, orders in _schedules(ranks, forwards, min(map(_lead, rows))):
-        letters = [
-            "".join(COMPUTE_KINDS[kind] for kind in order.kind) for order in orders
-        ]
+    for name, chunks, orders in _schedules(ranks, forwards, min(map(_lead, rows))):
+        letters = [letters_of(order) for order in orders]
         if [letters[position] for position in positions] == list(rows):
-            fitting.append(
-                CalledSchedule([orders[position] for position in positions], name)
-            )
-            if is_default:
-                return fitting[-1:]
+            placed = [orders[position] for position in positions]
+            fitting.append(CalledSchedule(placed, name, chunks))
     return fitting
+
+
+def letters_of(order: Order) -> str:
+    """Return the kinds of the ops of a rank, in order."""
+    return "".join(COMPUTE_KINDS[kind] for kind in order.kind)
 
 
 def _schedules(
     ranks: int, forwards: int, lead: int
-) -> Iterator[tuple[bool, str, list[Order]]]:
-    """Yield schedules that may be: whether each is Megatron's default, its name, its orders.
+) -> Iterator[tuple[str, int, list[Order]]]:
+    """Yield schedules that may be: their names, the stages of each rank, their orders.
 
     `lead` is the number of forwards before the first backward, of the rank with the fewest.
     """
     text = f"1F1B of {ranks} ranks, {forwards} micro-batches"
-    yield True, text, one_forward_one_backward(ranks, forwards)
+    yield text, 1, one_forward_one_backward(ranks, forwards)
     for chunks in range(2, forwards + 1 if ranks > 1 else 2):
         microbatches, remainder = divmod(forwards, chunks)
         group, odd = divmod(lead - 1, chunks - 1)
-        if not remainder and not odd and ranks <= group <= microbatches:
+        is_legal = not remainder and group in group_sizes(ranks, microbatches)
+        if is_legal and not odd:
             text = f"interleaved 1F1B of {ranks} ranks with {chunks} chunks each, {microbatches} "
             text += f"micro-batches in groups of {group}"
-            yield (
-                group == ranks,
-                text,
-                interleaved_1f1b(ranks, chunks, microbatches, group),
-            )
+            yield text, chunks, interleaved_1f1b(ranks, chunks, microbatches, group)

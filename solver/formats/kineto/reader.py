@@ -24,7 +24,7 @@ from ppsolve.solver.formats.kineto.events import (
 from ppsolve.solver.kinds.pipeline.actions import Order
 
 
-def read_kineto(paths: Sequence[str | Path]) -> Trace:
+def read_kineto(paths: Sequence[str | Path], chunks: int | None = None) -> Trace:
     """Read the profiler traces of a run, one file per rank, plain or gzipped, streaming.
 
     Ops are ranges ``PP:<stage><F|B|I|W><micro-batch>``, or calls of Megatron-LM by the order of
@@ -42,7 +42,7 @@ def read_kineto(paths: Sequence[str | Path]) -> Trace:
             "expected a base time as in the other files, so that clocks can be aligned"
         )
         raise InputError(text, source=without[0], field="baseTimeNanoseconds")
-    ranks, warnings = _with_places_of_calls(ranks)
+    ranks, warnings = _with_places_of_calls(ranks, chunks)
     coordinates = _places(ranks)
     rows: list[tuple[int, ...]] = []
     for origin, (rank, (replica, device)) in enumerate(
@@ -134,7 +134,9 @@ def _read(path: str | Path) -> _Rank:
     )
 
 
-def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
+def _with_places_of_calls(
+    ranks: list[_Rank], chunks: int | None
+) -> tuple[list[_Rank], list[str]]:
     """Give calls the stages and micro-batches of the schedule in which they come, and say which."""
     named = next((rank.source for rank in ranks if not rank.is_called), None)
     if all(not rank.is_called for rank in ranks):
@@ -150,7 +152,7 @@ def _with_places_of_calls(ranks: list[_Rank]) -> tuple[list[_Rank], list[str]]:
         letters = ("".join(op.kind for op in row) for row in calls)
         by_file = dict(zip((rank.source for rank in ranks), letters, strict=True))
         with errors_about(f"step {step}"):
-            schedule = schedule_of(by_file, ranks[0].pipeline)
+            schedule = schedule_of(by_file, ranks[0].pipeline, chunks)
         names[schedule.name] = None
         for row, order, ops in zip(calls, schedule.orders, placed, strict=True):
             ops += _at(order, row)

@@ -127,11 +127,17 @@ class Idle:
         return sum(self.waits.values())
 
 
-def idle_of(schedule: Schedule, causes: OpCauses) -> list[Idle]:
-    """Return the idle time of every compute stream."""
+def idle_of(
+    schedule: Schedule, causes: OpCauses, *, is_waited_for: bool = False
+) -> list[Idle]:
+    """Return the idle time of every compute stream.
+
+    `is_waited_for`: whether transfers hold back an op whose data are there, as a stream waits for
+        those of others.
+    """
     orders, names = schedule.resource_orders(), schedule.problem.resource_names
     walk, streams = (
-        _CauseWalk(schedule, causes),
+        _CauseWalk(schedule, causes, "transfers" if is_waited_for else "chosen"),
         schedule.problem.span_resources.tolist(),
     )
     idles = [
@@ -161,7 +167,8 @@ def _idle_of_stream(
 class _CauseWalk:
     """Goes back from an op through what it waited for, as far as a gap reaches."""
 
-    def __init__(self, schedule: Schedule, causes: OpCauses) -> None:
+    def __init__(self, schedule: Schedule, causes: OpCauses, held_back: str) -> None:
+        self.held_back = held_back
         self.start: list[int] = schedule.start.tolist()
         self.end: list[int] = schedule.end.tolist()
         self.latest: list[int] = causes.latest.tolist()
@@ -190,7 +197,7 @@ class _CauseWalk:
             arrival = max(self.arrival[op], first)
             if moment > arrival:
                 is_memory = self.why[op] == Why.MEMORY
-                yield moment - arrival, "memory" if is_memory else "chosen", ""
+                yield moment - arrival, "memory" if is_memory else self.held_back, ""
             before = self.latest[op]
             if before == FREE or arrival == first:
                 return

@@ -52,7 +52,9 @@ class PageSchedule:
     @cached_property
     def idle(self) -> list[Idle]:
         """Idle time of every compute stream."""
-        return idle_of(self.schedule, self.causes)
+        runtime = getattr(self.result, "runtime", None)
+        waits = getattr(runtime, "waits", None) is not None
+        return idle_of(self.schedule, self.causes, is_waited_for=waits)
 
     @property
     def length(self) -> float:

@@ -68,16 +68,26 @@ def test_microbatches_are_fed_in_the_order_of_the_last_stage() -> None:
     assert feeding_order(result()) == (0, 1)
 
 
-@pytest.mark.parametrize("found", ["2.14.0", "2.1.0", "3.0"])
+@pytest.mark.parametrize("found", ["2.15.0", "2.1.0", "3.0"])
 def test_other_versions_are_refused(
     found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "version", lambda _: found)
-    with pytest.raises(InputError, match=rf"expected torch 2\.13\.\*, .* got {found}"):
+    with pytest.raises(
+        InputError, match=rf"torch 2\.13\.\* or 2\.14\.\*, .* got {found}"
+    ):
         require_tested_torch()
 
 
-@pytest.mark.parametrize("found", ["2.13.0", "2.13.1+cpu", "2.13.0a0"])
+def test_another_version_is_tried_where_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "version", lambda _: "2.15.0")
+    monkeypatch.setenv("PPSOLVE_TORCH", "any")
+    require_tested_torch()
+
+
+@pytest.mark.parametrize("found", ["2.13.0", "2.13.1+cpu", "2.13.0a0", "2.14.1+cu130"])
 def test_tested_versions_pass(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "version", lambda _: found)
     require_tested_torch()

@@ -30,6 +30,7 @@ from ppsolve.solver.kinds.pipeline.actions import (
     Chains,
     Order,
     action_strings,
+    gradient_after_weight,
     resolved,
 )
 from ppsolve.solver.kinds.pipeline.modes.problems import ModeProblems
@@ -84,7 +85,11 @@ class OrderedModes:
         )
         edges = [_copies_back(problem, chains)]
         if waits:
-            edges.append(_gradients(problem))
+            fused = gradient_after_weight(problem, known.inputs, known.weights)
+            edges.append(
+                _gradients(problem, (problem.before, problem.after, problem.lag))
+            )
+            edges.append(_gradients(problem, fused))
         schedule = chains.timed(problem, *edges)
         broken = check_schedule(problem, schedule)
         over = {violation.pool for violation in broken}
@@ -142,12 +147,16 @@ def _needed(problem: Problem, kind: str) -> IntArray:
     return needed
 
 
-def _gradients(problem: Problem) -> Edges:
-    """Return edges from what brings the gradient of each backward to its recomputation."""
-    needed = _needed(problem, RECOMPUTE_KIND)[problem.after]
-    other = problem.stage[problem.before] != problem.stage[problem.after]
+def _gradients(problem: Problem, edges: Edges) -> Edges:
+    """Return edges from what brings the gradient of each backward to its recomputation.
+
+    `edges`: those to the backwards, among others.
+    """
+    before, after, lag = edges
+    needed = _needed(problem, RECOMPUTE_KIND)[after]
+    other = problem.stage[before] != problem.stage[after]
     chosen = (needed != FREE) & other
-    return problem.before[chosen], needed[chosen], problem.lag[chosen]
+    return before[chosen], needed[chosen], lag[chosen]
 
 
 def _copies_back(problem: Problem, chains: Chains) -> Edges:

@@ -80,8 +80,9 @@ class ChoiceBeams:
         grown = [(0, 0, next(numbers), decision.open)]
         while grown and len(leaves) < self._params.beams and not clock.is_over:
             least, _, _, choice = heapq.heappop(grown)
+            # Where bounds rule all modes of a device out, a choice in part has no branches.
             branches = decision.branches(choice)
-            if not branches:
+            if (choice >= 0).all():
                 leaves.append({decision.field: choice})
             for branch in branches:
                 if (branch == decision.modes.offloading).any():

@@ -14,6 +14,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.labels import RECOMPUTE_KIND
+from ppsolve.solver.kinds.pipeline.actions import gradient_after_weight
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -58,6 +59,42 @@ def run_by(
     released = Schedule(replace(problem, release=release), start, schedule.waits)
     timed = in_sequence(released, problem.span_resources)
     return Schedule(problem, timed.start, schedule.waits)
+
+
+def waits_of(schedule: Schedule, *, is_whole: bool) -> dict[str, list[int]]:
+    """Return for how long each rank waits before its ops, for work and for transfers.
+
+    It waits for work until other ranks have made what its next op needs, then for transfers.
+
+    `is_whole`: whether backwards in halves run as one, and gradients leave behind both.
+    """
+    problem = schedule.problem
+    made = np.zeros(problem.num_ops, dtype=np.int64)
+    edges = [(problem.before, problem.after)]
+    if is_whole:
+        halves = [problem.grid(kind).ravel() for kind in ("I", "W")]
+        has_both = (halves[0] != FREE) & (halves[1] != FREE)
+        fused = gradient_after_weight(problem, *(ops[has_both] for ops in halves))
+        edges.append(fused[:2])
+    for before, after in edges:
+        is_other = problem.device[before] != problem.device[after]
+        np.maximum.at(made, after[is_other], schedule.end[before[is_other]])
+    again = np.flatnonzero(problem.kind_mask(RECOMPUTE_KIND))
+    for kind in ("I", "B"):
+        # What recomputes waits for the gradient of its backward.
+        backward = problem.grid(kind)[problem.stage[again], problem.microbatch[again]]
+        has = backward != FREE
+        np.maximum.at(made, again[has], made[backward[has]])
+    waits: dict[str, list[int]] = {"work": [], "transfers": []}
+    for resource in problem.span_resources.tolist():
+        ops = problem.ops_by_resource[resource]
+        ops = ops[np.lexsort((schedule.end[ops], schedule.start[ops]))]
+        start = schedule.start[ops]
+        free = np.maximum.accumulate(np.append(0, schedule.end[ops]))[:-1]
+        begun = np.clip(made[ops], free, np.maximum(free, start))
+        waits["work"].append(int((begun - free).sum()))
+        waits["transfers"].append(int((np.maximum(start, free) - begun).sum()))
+    return waits
 
 
 def _network(instance: PipelineInstance, problem: Problem) -> Network:

@@ -8,7 +8,7 @@ that the other posts for it, as in one stream of a pair of ranks.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from ppsolve.solver.kinds.pipeline.grammar import (
     Action,
     Communication,
     ComputeStep,
+    actions_of,
 )
 
 
@@ -60,6 +61,16 @@ def input_of(action: Action, num_stages: int) -> Communication | None:
         return None if stage == 0 else Communication(stage, RECV_F, microbatch)
     is_end = stage == num_stages - 1
     return None if is_end else Communication(stage, RECV_B, microbatch)
+
+
+def waits_before(step: ComputeStep, received: set[Communication]) -> Iterator[Wait]:
+    """Yield the waits for what a step needs, which is taken out of the posted receives."""
+    for stage, kind, microbatch in actions_of(step):
+        name = RECV_F if kind == FORWARD else RECV_B
+        receive = Communication(stage, name, microbatch)
+        if receive in received:
+            received.remove(receive)
+            yield Wait(receive)
 
 
 class Waited(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsolve.models.core.problem import FREE
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
@@ -17,12 +18,21 @@ from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
 from ppsolve.solver.kinds.pipeline.actions import orders_of
 from ppsolve.solver.kinds.pipeline.claimed import CHUNKS, RULE, claims_runtime
-from ppsolve.solver.kinds.pipeline.grammar import ComputeStep
+from ppsolve.solver.kinds.pipeline.grammar import (
+    BACKWARD,
+    COMPUTE_KINDS,
+    FORWARD,
+    Action,
+    ComputeStep,
+)
 from ppsolve.solver.kinds.pipeline.programs.shape import shape_of
-from ppsolve.solver.kinds.pipeline.programs.waited import run_by
+from ppsolve.solver.kinds.pipeline.programs.waited import Programs, run_by
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.timing import RuntimeSettings, settings_of
+
+TIMINGS = 20
+"""Times that a schedule is run until receives stand where its data are sent."""
 
 
 def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
@@ -44,11 +54,40 @@ def rows_of(schedule: Schedule) -> list[list[ComputeStep]] | None:
 def as_waited(
     schedule: Schedule, family: RuntimeFamily, instance: PipelineInstance
 ) -> Schedule:
-    """Return a schedule of a runtime of free orders as its ranks wait for transfers."""
-    rows = rows_of(schedule)
-    if family.row_programs is None or rows is None or not instance.p2p.is_waited_for:
+    """Return a schedule of a runtime of free orders as its ranks wait for transfers.
+
+    An `InputError` says that receives that stand where data are sent change when they are sent, so
+    that no place is right.
+    """
+    rows = rows_of(schedule) if instance.p2p.is_waited_for else None
+    if rows is None:
         return schedule
-    return run_by(family.row_programs(rows), schedule, instance).normalised()
+    if family.row_programs is not None:
+        return run_by(family.row_programs(rows), schedule, instance).normalised()
+    if family.timed_programs is None:
+        return schedule
+    programs: Programs | None = None
+    for _ in range(TIMINGS):
+        placed = family.timed_programs(rows, ends_of(schedule))
+        if placed == programs:
+            return schedule
+        schedule = run_by(placed, schedule, instance).normalised()
+        programs = placed
+    raise InputError(f"{family.title} would receive in other places each time")
+
+
+def ends_of(schedule: Schedule) -> dict[Action, int]:
+    """Return when actions end, of an op in pieces the last one, of halves the whole backward."""
+    problem, ends = schedule.problem, dict[Action, int]()
+    keys = problem.op_keys(np.arange(problem.num_ops))
+    for op, end in enumerate(schedule.end.tolist()):
+        for key in problem.joined[op].keys if op in problem.joined else (keys[op],):
+            if key.kind in COMPUTE_KINDS and key.microbatch != FREE:
+                kinds = (key.kind, BACKWARD) if key.kind != FORWARD else (FORWARD,)
+                for kind in kinds:
+                    action = Action(key.stage, kind, key.microbatch)
+                    ends[action] = max(end, ends.get(action, end))
+    return ends
 
 
 def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily | None:

@@ -38,7 +38,9 @@ from ppsolve.solver.kinds.pipeline.runtimes.placement import (
     is_folded,
     not_looped,
 )
+from ppsolve.solver.kinds.pipeline.runtimes.primus_waits import primus_programs
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import (
+    unknown_to_deepspeed,
     unknown_to_megatron,
     unknown_to_primus,
 )
@@ -198,6 +200,7 @@ PRIMUS = RuntimeFamily(
     recomputes="stage",
     unknown=unknown_to_primus,
     recomputes_layers="whole",
+    timed_programs=primus_programs,
 )
 DEEPSPEED = RuntimeFamily(
     "deepspeed",
@@ -205,6 +208,9 @@ DEEPSPEED = RuntimeFamily(
     _several_per_rank,
     _one_f_one_b,
     lambda _: "1F1B",
+    recomputes="all",
+    unknown=unknown_to_deepspeed,
+    leaves_out_unknown=True,
     recomputes_layers="all",
     waits=deepspeed_waits,
 )

@@ -22,6 +22,7 @@ from ppsolve.solver.kinds.pipeline.layers.rules import (
     first_rules,
     whole_rules,
 )
+from ppsolve.solver.kinds.pipeline.programs.communications import Ends
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.programs.waited import Programs
 
@@ -74,6 +75,8 @@ class RuntimeFamily:
     )
     # takes the name of a mode; returns why no file of the runtime says it, or None
     unknown: Callable[[str], str | None] = lambda _: None
+    # whether modes of such names are not tried, where modes are open; else they are refused
+    leaves_out_unknown: bool = False
     # of pipelines whose layers are shared out, which layers of a stage may recompute: any by any
     # type, any as a whole, all stages by one rule (all layers or the first ones of each stage), or
     # all layers of all stages; None where it shares layers out itself
@@ -85,6 +88,8 @@ class RuntimeFamily:
     waits_as_delays: bool = False
     # what ranks run of a program that computes, of runtimes that add transfers to it by themselves
     row_programs: Callable[[Rows], Programs] | None = None
+    # what ranks run of a program whose transfers `export` adds, by the ends of its ops
+    timed_programs: Callable[[Rows, Ends], Programs] | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -119,6 +124,8 @@ class RuntimeFamily:
     def _names_in(self, modes: MemoryModes) -> list[str]:
         """Return the names of recomputing modes that a choice may have."""
         numbers = [*modes.recomputing] if self.recomputes != "none" else []
+        if modes.given is None and self.leaves_out_unknown:
+            return []
         if modes.given is not None:
             numbers = [number for number in numbers if number in modes.given]
         return [modes.names[number] for number in numbers]
@@ -130,7 +137,8 @@ class RuntimeFamily:
     def _obstacle_to_waits(self, instance: PipelineInstance) -> str | None:
         if self.waits_as_delays:
             return None
-        if self.waits is None and self.row_programs is None:
+        known = (self.waits, self.row_programs, self.timed_programs)
+        if not any(known):
             return (
                 f"p2p.mode: where ranks of {self.title} wait for transfers is not known"
             )
@@ -152,7 +160,8 @@ class RuntimeFamily:
                     f"layers: for {self.title} a split is not searched beside {field}; expected "
                     "times of stages"
                 )
-        if self.recomputes_layers == "whole" or instance.layers is None:
+        # Of all layers the model says what is recomputed, whatever the name of their one type.
+        if self.recomputes_layers in {"whole", "all"} or instance.layers is None:
             return None
         return self._unknown_of("layers", instance.layers.names[1:])
 

@@ -13,8 +13,14 @@ from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
 from ppsolve.models.kinds.pipeline.replicas import RuntimeFigures
 from ppsolve.solver.kinds.narrowing import Narrowing
 from ppsolve.solver.kinds.pipeline.claimed import RULE
+from ppsolve.solver.kinds.pipeline.programs.waited import waits_of
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
-from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, any_order, task_for
+from ppsolve.solver.kinds.pipeline.runtimes.task import (
+    RuntimeTask,
+    any_order,
+    shown_waits,
+    task_for,
+)
 from ppsolve.solver.run.task import Task
 
 SPLITS_SHARE = 0.8
@@ -57,10 +63,16 @@ class RuntimeNarrowing(Narrowing):
         if isinstance(task, RuntimeTask):
             return {RULE: task.runtime_figures(best)}
         update: dict[str, Any] = {
-            RULE: RuntimeFigures(name=self.family.name),
+            RULE: RuntimeFigures(name=self.family.name, waits=self._waits()),
             "instance_document": Deferred(lambda: instance_data(self.instance)),
         }
         is_kept = result.schedule is not None and getattr(result, "modes", None) is None
         if is_kept and has_open_modes(self.instance):
             update["modes"] = (KEEP,) * self.instance.num_stages
         return update
+
+    def _waits(self) -> dict[str, Any] | None:
+        task = self._first
+        if task is None or task.schedule is None or not self.instance.p2p.is_waited_for:
+            return None
+        return shown_waits(task, waits_of(task.schedule, is_whole=False))

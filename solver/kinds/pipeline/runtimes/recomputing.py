@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ppsolve.models.documents.base import did_you_mean
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 
@@ -19,6 +21,9 @@ MODULES = (
     "shared_experts",
 )
 """Modules of a layer that Megatron-LM recomputes in every layer, by these names."""
+
+INTERVAL = re.compile(r"interval ([1-9]\d{0,3})")
+"""Mode of DeepSpeed that keeps the inputs of every N-th layer of a stage."""
 
 REFUSED_BESIDE_BLOCKS = frozenset({FULL, "moe"})
 """What Megatron-LM does not recompute where forwards and backwards are combined."""
@@ -47,6 +52,21 @@ def unknown_to_megatron(mode: str) -> str | None:
     known = (FULL, SELECTIVE, *MODULES)
     name = next((name for name in mode.split() if name not in MODULES), mode)
     return f'recomputes {", ".join(known)}, not "{name}"{did_you_mean(name, known)}'
+
+
+def interval_of(mode: str) -> int | None:
+    """Return the layers of each checkpoint of a mode of DeepSpeed, None where it is none."""
+    if mode == FULL:
+        return 1
+    match = INTERVAL.fullmatch(mode)
+    return None if match is None else int(match[1])
+
+
+def unknown_to_deepspeed(mode: str) -> str | None:
+    """Say that DeepSpeed recomputes layers in intervals, None where a mode says how many."""
+    if interval_of(mode) is not None:
+        return None
+    return f'recomputes {FULL} or "interval N", of N layers, not "{mode}"'
 
 
 def unknown_to_primus(mode: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.claimed import RULE
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
+from ppsolve.solver.kinds.pipeline.programs.waited import waits_of
 from ppsolve.solver.kinds.pipeline.runtimes.claims import as_waited, rows_of
 from ppsolve.solver.kinds.pipeline.runtimes.family import RuntimeFamily
 from ppsolve.solver.kinds.pipeline.runtimes.splits import (
@@ -61,6 +62,11 @@ ORDERS_OF_RUNTIME = "runtime orders"
 
 DEFAULT = "default"
 """Name of the way to wait for transfers that no setting says."""
+
+NOT_IN_TURN = (
+    "a rule breaks where ranks run one op after the other and wait for transfers"
+)
+"""Why a schedule of a runtime of free orders is none."""
 
 FEW_WINDOWS = 16
 """Windows of one order that are all timed, each a line of the report."""
@@ -313,7 +319,14 @@ class RuntimeTask(ScheduleTask):
             free_bound=bound,
             price=price,
             transfers=self._best_by_waits(),
+            waits=None if best is None else self._waits(self.settings[best.by]),
         )
+
+    def _waits(self, settings: RuntimeSettings) -> dict[str, Any] | None:
+        """Return for how long ranks wait in the best schedule, None where none waits."""
+        if settings.programs is None or self.schedule is None:
+            return None
+        return shown_waits(self, waits_of(self.schedule, is_whole=True))
 
     def _best_by_waits(self) -> dict[str, Any] | None:
         """Return the best value of each way to wait for transfers, None where there is one."""
@@ -326,6 +339,11 @@ class RuntimeTask(ScheduleTask):
         if len(values) < 2:
             return None
         return {words: self.shown(value) for words, value in values.items()}
+
+
+def shown_waits(task: Task, waits: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return waits of ranks in the unit of results."""
+    return {name: [*map(task.shown, ticks)] for name, ticks in waits.items()}
 
 
 def _problem(kind: Any, instance: PipelineInstance, *, exact: bool) -> Problem:
@@ -430,13 +448,19 @@ class _Ranks:
         reason = self.refusal(schedule)
         if reason is not None:
             return replace(outcome, status=HeuristicStatus.INFEASIBLE, reason=reason)
-        return replace(outcome, schedule=self._as_run(schedule) or schedule)
+        run = self._as_run(schedule)
+        if run is not None:
+            return replace(outcome, schedule=run)
+        return replace(outcome, status=HeuristicStatus.INFEASIBLE, reason=NOT_IN_TURN)
 
     def _as_run(self, schedule: Schedule) -> Schedule | None:
         run = self._in_sequence(schedule)
         if run is None:
             return None
-        waited = self.waits(run)
+        try:
+            waited = self.waits(run)
+        except (InputError, DeadlockError):
+            return None
         is_broken = waited is not run and check_schedule(schedule.problem, waited)
         return None if is_broken else waited
 

@@ -184,6 +184,8 @@ def _choices(
     family: RuntimeFamily, modes: MemoryModes, order: FixedOrder
 ) -> Iterator[tuple[str, dict[str, Any], IntArray]]:
     recomputing = [] if family.recomputes == "none" else [*modes.recomputing]
+    if family.leaves_out_unknown:
+        recomputing = [n for n in recomputing if family.unknown(modes.names[n]) is None]
     if order.is_combined:
         recomputing = [n for n in recomputing if stands_beside_blocks(modes.names[n])]
     if modes.given is not None:

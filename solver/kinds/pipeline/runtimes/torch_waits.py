@@ -35,7 +35,11 @@ from ppsolve.solver.kinds.pipeline.programs.communications import (
     transfer_of,
 )
 from ppsolve.solver.kinds.pipeline.programs.waited import Programs
-from ppsolve.solver.kinds.pipeline.programs.waits import ProgramStep, Wait, input_of
+from ppsolve.solver.kinds.pipeline.programs.waits import (
+    ProgramStep,
+    input_of,
+    waits_before,
+)
 
 GATHERED = 3
 """Stages whose parameters a rank gathers ahead."""
@@ -54,14 +58,8 @@ def as_torch_waits(row: Sequence[Step]) -> list[ProgramStep]:
     program: list[ProgramStep] = []
     received: set[Communication] = set()
     for step in row:
-        for stage, kind, microbatch in actions_of(step):
-            name = RECV_F if kind == FORWARD else RECV_B
-            receive = Communication(stage, name, microbatch)
-            if receive in received:
-                received.remove(receive)
-                program.append(Wait(receive))
         if not isinstance(step, Communication):
-            program.append(step)
+            program += [*waits_before(step, received), step]
         elif step.kind in TRANSFERS:
             program.append(step)
             if step.kind in {RECV_F, RECV_B}:

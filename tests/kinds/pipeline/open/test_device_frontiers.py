@@ -6,7 +6,8 @@ import json
 from fractions import Fraction
 from itertools import product
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.kinds.pipeline.choice_bounds import INFEASIBLE
 from ppsolve.solver.kinds.pipeline.open.beams import ChoiceBeams
 from ppsolve.solver.kinds.pipeline.open.device_frontiers import device_frontiers
-from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace
+from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace, is_decided
 from ppsolve.solver.kinds.pipeline.open.tree import ChoiceTree
 from ppsolve.solver.run.params import ModesParams
 from tests.outside.combined_model import combined_optimum
@@ -116,3 +117,14 @@ def test_beams_and_branches_end_at_the_optimum(seed: int) -> None:
     if best is not None and board.value is not None:
         assert board.bound.value == board.value
         assert board.value * space.scale.tick == best
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_what_bounds_rule_out_leaves_no_choice_in_part(seed: int) -> None:
+    """No schedule is shorter than a time unit, so that no mode of a device is left."""
+    space = PipelineSpace(PipelineInstance.parse(drawn(Random(seed))))
+    devices, shorter = device_frontiers(space), SimpleNamespace(value=1)
+    assert devices is not None
+    beams = ChoiceBeams(space, cast("Board", shorter), 0, ModesParams(), devices)
+    leaves = beams._least_bounds(devices, Clock())
+    assert all(is_decided(choices) for choices in leaves)

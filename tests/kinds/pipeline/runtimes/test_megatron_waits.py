@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.kinds.pipeline.runtimes.cases import solved
 from tests.kinds.pipeline.runtimes.waiting import (
+    alike,
     drawn_cases,
+    has_settings,
+    instance_of,
     judged,
     ops_of,
     simulated,
@@ -48,9 +52,19 @@ class TestGroupsOfFour:
 
 @pytest.mark.runtimes
 @pytest.mark.parametrize("first", range(0, 300, 10))
-def test_every_op_as_the_real_schedulers_run_it(first: int) -> None:
+def test_the_real_schedulers_run_every_op_so_and_none_of_their_settings_is_better(
+    first: int,
+) -> None:
     pytest.importorskip("megatron.core")
     cases = [case for seed in range(first, first + 10) for case in drawn_cases(seed)]
     runs = judged(Path(__file__).with_name("real_megatron.py"), cases)["runs"]
+    makespans = []
     for case, ops in zip(cases, runs, strict=True):
         assert ops_of(simulated(case)) == set(map(tuple, ops)), case
+        makespans.append(max(end for *_, end in ops))
+    makespan_of = {id(c): span for c, span in zip(cases, makespans, strict=True)}
+    for group in alike(cases):
+        result = solved(instance_of(group[0]), "megatron")
+        chosen = next(c for c in group if has_settings(c, result.runtime.settings))
+        real = [makespan_of[id(case)] for case in group]
+        assert result.value == makespan_of[id(chosen)] == min(real), chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import modes_of
+from ppsolve.solver.formats.activations import notes_on_modes
+from ppsolve.solver.formats.program import read_program
+from ppsolve.solver.formats.targets import chosen
 from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
 from tests.kinds.pipeline.runtimes import megatron
 from tests.kinds.pipeline.runtimes.cases import (
     LOOPED,
     MODES,
+    drawn,
     flags_of,
     pipeline,
     recomputing,
@@ -65,13 +70,54 @@ def test_windows_of_virtual_stages() -> None:
     assert ppsolve.check(instance, result) == []
 
 
-def test_deepspeed_keeps_everything() -> None:
-    assert (
-        solved(recomputing(3, "stage"), "deepspeed", heuristics=None).modes
-        == ("keep",) * 3
-    )
-    refused = solved(recomputing(2, "stage"), "deepspeed", heuristics=None)
-    assert refused.status is Status.INFEASIBLE
+def test_deepspeed_recomputes_in_intervals() -> None:
+    """Modes that `activation_checkpoint_interval` does not say are not tried."""
+    result = solved(recomputing(3, "stage"), "deepspeed", heuristics=None)
+    assert result.modes == ("keep",) * 3
+    assert {entry.name for entry in result.heuristics} == {
+        "1F1B, all stages keep",
+        "1F1B, all stages full",
+    }
+    tight = recomputing(1, "stage")
+    result = solved(tight, "deepspeed", heuristics=None)
+    assert result.modes == ("full",) * 3
+    assert ppsolve.check(tight, json.loads(result.model_dump_json())) == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "mode", "value", "interval"),
+    [(4, "keep", 330, None), (3, "interval 2", 385, 2), (2, "full", 440, 1)],
+)
+def test_intervals_of_deepspeed_are_searched_and_exported(
+    capacity: int, mode: str, value: int, interval: int | None
+) -> None:
+    """By hand: 1F1B takes m + p - 1 = 11 forwards and backwards, with what recomputes."""
+    modes = [
+        {"name": "full", "time": 10, "held": 0.1},
+        {"name": "interval 2", "time": 5, "held": 0.6},
+    ]
+    recompute = {"modes": modes, "decide": "all"}
+    memory = {"capacity": capacity, "activation": 1, "recompute": recompute}
+    times = {"forward": 10, "backward": 20}
+    instance = pipeline(4, 8, times=times, memory=memory)
+    result = solved(instance, "deepspeed", heuristics=None)
+    assert (result.value, result.runtime.settings) == (value, {"mode": mode})
+    data = json.loads(result.model_dump_json())
+    assert ppsolve.check(instance, data) == []
+    program, target = read_program(data), chosen("deepspeed")
+    object.__setattr__(program, "layers", (2,) * 4)
+    settings = target.settings()
+    list(notes_on_modes(program, settings, "deepspeed"))
+    parts = json.loads(target.files(program, settings, Path("out"))[Path("out")])
+    assert parts.get("activation_checkpoint_interval") == interval
+
+
+@pytest.mark.parametrize("mode", ["mlp", "interval 0", "interval"])
+def test_given_modes_that_are_no_interval(mode: str) -> None:
+    recompute = {"modes": [{"name": mode, "time": 1}], "decide": [mode] * 3}
+    memory = {"recompute": recompute}
+    with pytest.raises(InputError, match=rf'full or "interval N", .* not "{mode}"'):
+        solved(recomputing(3, "stage", memory=memory), "deepspeed")
 
 
 def test_torch_recomputes_by_stage() -> None:
@@ -101,7 +147,7 @@ def test_given_modes() -> None:
     assert family_of("torch").obstacle(mixed) is None
     for name, message in (
         ("megatron", "modes: Megatron-LM has one mode for all stages, stage 1 another"),
-        ("deepspeed", "modes: stage 1 recomputes, which DeepSpeed cannot be told"),
+        ("deepspeed", "modes: DeepSpeed has one mode for all stages, stage 1 another"),
     ):
         with pytest.raises(InputError, match=message):
             solved(mixed, name)
@@ -144,3 +190,19 @@ def test_recomputing_early_is_not_run() -> None:
     before = solved(recomputing(2, "stage"), "megatron", heuristics=None)
     assert result.value == before.value
     assert ppsolve.check(instance, result) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_recomputing_of_its_own_waits_for_the_whole_backward_behind(seed: int) -> None:
+    """Megatron-LM recomputes inside the backward, so an op of its own is no faster."""
+    data = drawn(seed)
+    full = {"name": "full", "time": 7, "held": 0}
+    values = []
+    for place in ("before_backward", "anytime"):
+        recompute = {"modes": [full], "decide": "all", "place": place}
+        memory = {"capacity": 10**6, "activation": 1, "recompute": recompute}
+        instance = ppsolve.PipelineInstance.parse({**data, "memory": memory})
+        result = solved(instance, "megatron")
+        assert ppsolve.check(instance, result) == []
+        values.append({entry.name: entry.value for entry in result.heuristics})
+    assert values[0] == values[1]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import group_sizes
 from ppsolve.solver.kinds.pipeline.grammar import ComputeStep, Overlap
 from ppsolve.solver.kinds.pipeline.interleaved import interleaved_1f1b
@@ -26,6 +27,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import (
     P2P_OVERLAP,
     megatron_waits,
 )
+from tests.kinds.pipeline.runtimes.cases import LOOPED, pipeline
 
 
 def simulated(
@@ -46,6 +48,39 @@ def simulated(
         shape.stage_to_rank, lambda *_: int(case["latency"]), case["rendezvous"]
     )
     return run_programs(programs or programs_of(case, shape), duration, network)
+
+
+def instance_of(case: dict[str, Any]) -> PipelineInstance:
+    """Return the pipeline of a case, with blocks where forwards may be combined."""
+    placed = LOOPED if case["v"] > 1 else {}
+    blocks = {"overlap": {"time": case["block"]}} if "combined" in case else {}
+    return pipeline(
+        case["p"],
+        case["m"],
+        **{**placed, "stages_per_device": case["v"]},
+        times={"forward": case["F"], "backward": case["B"]},
+        p2p={
+            "mode": "rendezvous" if case["rendezvous"] else "buffered",
+            "latency": case["latency"],
+        },
+        **blocks,
+    )
+
+
+def has_settings(case: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Whether a case runs with the settings of a result."""
+    overlap = settings.get(P2P_OVERLAP, "steady")
+    wanted = settings.get("group_size"), settings.get("combined", False), overlap
+    return wanted == (case.get("group"), case.get("combined", False), case["overlap"])
+
+
+def alike(cases: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the cases of each pipeline, latency and kind of send."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for case in cases:
+        fields = [case[name] for name in ("p", "v", "m", "F", "B", "latency")]
+        groups.setdefault(json.dumps([fields, case["rendezvous"]]), []).append(case)
+    return [*groups.values()]
 
 
 def ops_of(run: ProgramRun) -> set[tuple[Any, ...]]:
