@@ -46,11 +46,22 @@ class TestGroupsOfFour:
         assert run.makespan == 41
 
 
-@pytest.mark.runtimes
-@pytest.mark.parametrize("first", range(0, 300, 10))
-def test_every_op_as_the_real_schedulers_run_it(first: int) -> None:
+def hold_to_real_schedulers(seeds: range) -> None:
+    """Compare every op of drawn pipelines, with all groups and flags of each."""
     pytest.importorskip("megatron.core")
-    cases = [case for seed in range(first, first + 10) for case in drawn_cases(seed)]
+    cases = [case for seed in seeds for case in drawn_cases(seed)]
     runs = judged(Path(__file__).with_name("real_megatron.py"), cases)["runs"]
     for case, ops in zip(cases, runs, strict=True):
         assert ops_of(simulated(case)) == set(map(tuple, ops)), case
+
+
+@pytest.mark.runtimes
+@pytest.mark.parametrize("first", [0, 12])
+def test_every_op_as_the_real_schedulers_run_it(first: int) -> None:
+    hold_to_real_schedulers(range(first, first + 12))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("first", range(24, 300, 12))
+def test_many_ops_as_the_real_schedulers_run_them(first: int) -> None:
+    hold_to_real_schedulers(range(first, first + 12))
