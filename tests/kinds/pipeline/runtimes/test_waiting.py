@@ -40,6 +40,7 @@ from tests.kinds.pipeline.runtimes.waiting import (
     ops_of,
     simulated,
 )
+from tests.marks import first, later
 from tests.paths import DATA
 
 SMALL: dict[str, Any] = {
@@ -168,7 +169,7 @@ class TestForMegatron:
         assert solved(pipeline(2, 2, p2p={"latency": 1}), "megatron").value == 11
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", first(4, range(8)))
 def test_the_best_of_all_groups_and_flags_is_chosen(seed: int) -> None:
     """Of modes and blocks none is given: forwards are never combined."""
     cases = [case for case in drawn_cases(seed) if not case.get("combined")]
@@ -338,7 +339,7 @@ class TestTorchtitan:
 
     @pytest.mark.parametrize(
         "seed",
-        [*range(3), *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(3, 200))],
+        [*range(3), *later("fuzz", range(3, 200))],
     )
     def test_the_best_of_all_orders_is_found(self, seed: int) -> None:
         rng = random.Random(seed)
