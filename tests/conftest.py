@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ppsolve.solver.kernels import compilation
+from tests import marks
 
-# 12 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
+# 6 examples in place of hypothesis' 100, so that the default run ends within three minutes; each
 # run draws others.
 settings.register_profile(
     "any-machine",
     deadline=None,
-    max_examples=12,
+    max_examples=6 * marks.MORE,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")
@@ -22,11 +23,12 @@ settings.load_profile("any-machine")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Keep each test process on a core of its own: searches then use one thread, not all.
 
     Garbage is not looked for before tests are collected: of twenty thousand there is none.
     """
+    marks.expression = config.option.markexpr
     gc.disable()
     if WORKER and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -34,8 +36,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage among what tests make, and no more among the tests."""
+    """Look for garbage among what tests make, seldom, and no more among the tests."""
     gc.freeze()
+    gc.set_threshold(100_000)
     gc.enable()
 
 

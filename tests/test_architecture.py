@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
+from tests.syntax import parsed, statements
 
 SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -71,23 +72,18 @@ def module_name(path: Path) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Every module that a file imports, and whether it does so while being imported itself."""
     tree = parsed(path)
     lazy = {
         id(node)
-        for outer in ast.walk(tree)
+        for outer in statements(tree)
         if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
         or _is_type_checking(outer)
-        for node in ast.walk(outer)
+        for node in statements(outer)
     }
     found = []
-    for node in ast.walk(tree):
+    for node in statements(tree):
         names = (
             [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         )

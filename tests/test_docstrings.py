@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ppsolve
 from tests.paths import ROOT
+from tests.syntax import parsed, statements
 
 SOURCES = sorted([*(ROOT / "models").rglob("*.py"), *(ROOT / "solver").rglob("*.py")])
 
@@ -33,11 +34,11 @@ def _public(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Functi
                 yield owner + node.name, node
 
 
-def _overridden(sources: list[str]) -> set[str]:
+def _overridden(sources: list[ast.Module]) -> set[str]:
     """Return the methods, as Class.name, of which a base class in the sources has one too."""
     bases: dict[str, set[str]] = {}
     methods: dict[str, set[str]] = {}
-    for node in (node for text in sources for node in ast.walk(ast.parse(text))):
+    for node in (node for tree in sources for node in statements(tree)):
         if isinstance(node, ast.ClassDef):
             plain = [
                 base.value if isinstance(base, ast.Subscript) else base
@@ -62,7 +63,7 @@ def _overridden(sources: list[str]) -> set[str]:
 @cache
 def _overrides() -> set[str]:
     """Return the methods that say what differs from the one that they override, and no more."""
-    return _overridden([path.read_text(encoding="utf-8") for path in SOURCES])
+    return _overridden([parsed(path) for path in SOURCES])
 
 
 def _num_arguments(function: Function) -> int:
@@ -99,7 +100,7 @@ def _missing_sections(function: Function) -> list[str]:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    for node in (tree, *statements(tree)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node)
             if text:
@@ -119,7 +120,7 @@ def _library() -> dict[str, set[str]]:
 
 def _faults(file: Path) -> list[str]:
     """Return the functions that lack sections, and the docstrings that begin vaguely."""
-    tree, name = ast.parse(file.read_text(encoding="utf-8")), file.relative_to(ROOT)
+    tree, name = parsed(file), file.relative_to(ROOT)
     public = _library().get(str(file.resolve()), set())
     found = [
         f"{name}: {function_name} lacks {' and '.join(lacking)}"
@@ -153,7 +154,7 @@ class Both(Order[int], Other):
 class Last(Both):
     def of(self): ...
 """
-    assert _overridden([text]) == {"Both.of", "Last.of"}
+    assert _overridden([ast.parse(text)]) == {"Both.of", "Last.of"}
 
 
 def test_finder_sees_missing_sections_and_vague_beginnings() -> None:

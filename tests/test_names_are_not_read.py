@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.test_architecture import SOURCES, module_name, parsed
+from tests.syntax import parsed, statements
+from tests.test_architecture import SOURCES, module_name
 
 TEXTS = {"op_name", "op_names", "resource_names", "explicit_names", "message", "reason"}
 """Words for users, as are names of pools, ops of violations and texts of errors."""
@@ -107,7 +108,7 @@ def reading_functions() -> set[str]:
     return {
         f"{module_name(path)}: {node.name}"
         for path in SOURCES
-        for node in ast.walk(parsed(path))
+        for node in statements(parsed(path))
         if isinstance(node, ast.FunctionDef) and any(readings(node))
     }
 

@@ -17,7 +17,7 @@ from tests.paths import ROOT
 
 HOME = ROOT / "instances"
 KNOWN = load_best_known(HOME).instances
-SMALL = 500
+SMALL = 250
 """Ops up to which the default run checks every stored schedule; the slow run checks the rest."""
 
 

@@ -62,7 +62,7 @@ def test_compiled_bounds_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("asked", [0, 1, 3, 6, 12])
+@pytest.mark.parametrize("asked", [0, 3, 12])
 def test_bounds_cut_short_are_no_higher(asked: int) -> None:
     for problem in variants(25, seed=6):
         whole, part = values(problem), values(problem, Countdown(asked))

@@ -119,7 +119,7 @@ def test_who_shares_a_replica_with_a_long_one_passes_it() -> None:
     assert exchange_bound(found, 2, equal=False) == 80
 
 
-@pytest.mark.parametrize("seed", first(20, range(40)))
+@pytest.mark.parametrize("seed", first(8, range(40)))
 @pytest.mark.parametrize("equal", [True, False])
 def test_no_bound_is_above_the_best_assignment(seed: int, equal: bool) -> None:
     rng = np.random.default_rng(seed)

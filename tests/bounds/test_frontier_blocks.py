@@ -25,10 +25,11 @@ from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.holds import MemoryInfeasible
 from tests.bounds.frontier_cases import drawn_pipeline
 from tests.bounds.test_frontier_devices import ahead_of, least
+from tests.marks import later
 from tests.outside.combined_model import combined_optimum
 from tests.outside.plain_model import Instance
 
-MANY = [pytest.param(number, marks=pytest.mark.fuzz) for number in range(1, 40)]
+MANY = later("fuzz", range(1, 80))
 
 
 def drawn_blocks(draw: Random, *, ops: int) -> Instance:
@@ -74,7 +75,7 @@ def parts_of(instance: Instance) -> Iterator[tuple[DeviceChain, int]]:
 @pytest.mark.parametrize("number", [0, *MANY])
 def test_no_makespan_is_below_any_part(number: int) -> None:
     raised = equal = 0
-    for seed in range(10 * number, 10 * (number + 1)):
+    for seed in range(5 * number, 5 * (number + 1)):
         instance = drawn_blocks(Random(seed), ops=18)
         tick = relaxations_of(instance).problem.scale.tick
         optimum = combined_optimum(instance)
@@ -88,12 +89,12 @@ def test_no_makespan_is_below_any_part(number: int) -> None:
             if is_all and is_whole and not has_memory:
                 assert bound == (NEVER if optimum is None else optimum / tick), seed
                 equal += 1
-    assert raised >= 2
-    assert equal >= 1
+    assert raised or number
+    assert equal or number
 
 
 def test_looking_ahead_changes_no_bound_of_a_whole_search() -> None:
-    for seed in range(20):
+    for seed in range(8):
         for chain, _ in parts_of(drawn_blocks(Random(seed), ops=24)):
             bound = least(chain)
             for rows in (1, 2, 24):
@@ -103,7 +104,7 @@ def test_looking_ahead_changes_no_bound_of_a_whole_search() -> None:
 @pytest.mark.parametrize("width", [1, 4])
 def test_no_narrow_beam_is_above_the_whole_search(width: int) -> None:
     lower = 0
-    for seed in range(40):
+    for seed in range(15):
         for chain, _ in parts_of(drawn_blocks(Random(seed), ops=24)):
             bound = least(chain)
             for ahead in (NOTHING_AHEAD, ahead_of(chain, rows=2)):
@@ -115,7 +116,7 @@ def test_no_narrow_beam_is_above_the_whole_search(width: int) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 10, 100])
 def test_a_search_that_is_cut_is_no_higher(steps: int) -> None:
-    for seed in range(20):
+    for seed in range(8):
         for chain, _ in parts_of(drawn_blocks(Random(seed), ops=24)):
             search = FrontierSearch(chain, NEVER, BeamLimits(most_steps=steps))
             search.run()
@@ -125,7 +126,7 @@ def test_a_search_that_is_cut_is_no_higher(steps: int) -> None:
 
 def test_room_for_labels_grows() -> None:
     small = BoundsEffort(params=BoundsParams(frontier_states=1, frontier_labels=1))
-    for seed in range(20):
+    for seed in range(8):
         for chain, _ in parts_of(drawn_blocks(Random(seed), ops=24)):
             search = FrontierSearch(chain, NEVER, BeamLimits(), small)
             search.run()
@@ -135,7 +136,7 @@ def test_room_for_labels_grows() -> None:
 def test_compiled_bounds_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     chains = [
         chain
-        for seed in range(8)
+        for seed in range(4)
         for chain, _ in parts_of(drawn_blocks(Random(seed), ops=24))
     ]
     answers = []

@@ -65,7 +65,7 @@ def in_both_modes(
     return found
 
 
-@pytest.mark.parametrize("path", first(15, SHIPPED), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", first(6, SHIPPED), ids=lambda path: path.stem)
 def test_shipped_problems_have_the_same_bounds_compiled(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,12 +24,13 @@ from ppsolve.solver.heuristics.generic import list_tail
 from ppsolve.solver.heuristics.order_search import obstacle
 from ppsolve.solver.kernels.records import NEVER
 from ppsolve.solver.structure.implied import ImpliedOrder
+from tests.marks import later
 from tests.outside.generators import FAMILIES, drawn
 from tests.outside.plain_model import Instance, plain_optimum
 
 LIGHT = BoundsParams(more_nodes=(2_000,))
 
-FEW = 10
+FEW = 4
 """Instances of each family and objective that the default run tries."""
 
 MOST = 5_000
@@ -129,9 +130,7 @@ def part_of(instance: Instance, rows: tuple[int, ...]) -> Instance:
     return instance | part | {"num_microbatches": len(rows)}
 
 
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
-)
+@pytest.mark.parametrize("number", [0, *later("fuzz", MANY)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exchange_is_not_above_the_best_assignment(family: str, number: int) -> None:
     for seed in range(3 * number, 3 * number + 3):
@@ -147,9 +146,7 @@ def test_exchange_is_not_above_the_best_assignment(family: str, number: int) -> 
                 assert bound * problem.scale.tick <= best, seed
 
 
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
-)
+@pytest.mark.parametrize("number", [0, *later("fuzz", MANY)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_few_devices_prove_no_more_than_the_optimum(family: str, number: int) -> None:
     for seed in range(3 * number, 3 * number + 3):

@@ -110,7 +110,7 @@ HEURISTIC = {
 }
 INSTANCES = {"pipeline": PIPELINE, "graph": GRAPH, "kfac": KFAC, "overlap": OVERLAP}
 LONGER = [(kind, "long") for kind in INSTANCES if kind != "pipeline"]
-HALVES = first(1, [0, 1])
+QUARTERS = first(1, range(4))
 """Every other text in the default run, the rest with `-m slow`."""
 
 SOLVING = ["-t", "0", "--workers", "1"]
@@ -183,9 +183,9 @@ def test_the_documents_are_right(write, kind):
         3, [("pipeline", "long"), *((kind, "acting") for kind in INSTANCES), *LONGER]
     ),
 )
-@pytest.mark.parametrize("half", HALVES)
-def test_any_text_of_an_instance(write, kind, way, half):
-    for old in texts_in(INSTANCES[kind])[half::2]:
+@pytest.mark.parametrize("quarter", QUARTERS)
+def test_any_text_of_an_instance(write, kind, way, quarter):
+    for old in texts_in(INSTANCES[kind])[quarter::4]:
         data = renamed(INSTANCES[kind], old, TEXTS[way])
         write("i.json", data)
         assert_harmless(run("optimize", "i.json", "-v", *SOLVING))
@@ -210,11 +210,11 @@ def test_any_text_of_an_instance(write, kind, way, half):
 
 
 @pytest.mark.parametrize("kind", first(1, ["pipeline", "graph", "kfac", "overlap"]))
-@pytest.mark.parametrize("half", HALVES)
-def test_any_text_of_a_result(write, kind, half):
+@pytest.mark.parametrize("quarter", QUARTERS)
+def test_any_text_of_a_result(write, kind, quarter):
     write("i.json", INSTANCES[kind])
     result = json.loads(run("optimize", "i.json", "--json", *SOLVING).stdout)
-    for old in texts_in(result)[half::2]:
+    for old in texts_in(result)[quarter::4]:
         write("result.json", renamed(result, old, TEXTS["long"]))
         shown = run("show", "result.json")
         assert_harmless(shown)

@@ -13,7 +13,7 @@ from tests.cli.mutated_files import Answer, Folder, reading_commands
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
-FEW, MANY = 60, 5_000
+FEW, MANY = 30, 5_000
 PATIENCE = (
     20  # times its limit and a second; how late a command is depends on the machine
 )

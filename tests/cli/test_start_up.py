@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import first
 from tests.paths import ROOT
 
 KINDS = {"pipeline", "graph", "kfac", "overlap"}
@@ -49,7 +50,7 @@ def kinds_in(modules: set[str]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("command", ["optimize", "check", "show"])
+@pytest.mark.parametrize("command", first(1, ["optimize", "check", "show"]))
 def test_help_loads_no_kind_and_no_search(command: str) -> None:
     modules = imported(command, "--help")
     homes = (*SEARCHES, "ppsolve.solver.kinds.")

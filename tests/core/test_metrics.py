@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.metrics import measure, peak_usage
@@ -14,6 +14,7 @@ from ppsolve.models.core.problem import FREE, Objective, Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import critical_path, slack
+from tests.marks import examples
 from tests.strategies import broken_rules, in_use, serial_schedule, tiny_problem
 
 
@@ -145,7 +146,7 @@ def valid_schedule(seed: int) -> Schedule | None:
     return serial_schedule(tiny_problem(seed), np.random.default_rng(seed), tries=3)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(27)
 @given(st.integers(0, 10**6))
 def test_figures_equal_plain_loops(seed: int) -> None:
     schedule = valid_schedule(seed)
@@ -174,7 +175,7 @@ def test_figures_equal_plain_loops(seed: int) -> None:
     assert schedule.value == expected
 
 
-@settings(max_examples=80, deadline=None)
+@examples(27)
 @given(st.integers(0, 10**6))
 def test_peak_memory_equals_plain_loops(seed: int) -> None:
     schedule = valid_schedule(seed)
@@ -191,7 +192,7 @@ def test_peak_memory_equals_plain_loops(seed: int) -> None:
         assert peak in reached
 
 
-@settings(max_examples=80, deadline=None)
+@examples(27)
 @given(st.integers(0, 10**6))
 def test_critical_path_is_tight_and_slack_is_free(seed: int) -> None:
     schedule = valid_schedule(seed)

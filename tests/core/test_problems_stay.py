@@ -22,8 +22,8 @@ from tests.paths import DATA
 from tests.problem_text import digest
 
 FILE = DATA / "problems.json"
-LARGE = 3_000
-"""Ops above which the text of a problem takes over half a second."""
+LARGE = 300
+"""Ops above which the text of a problem takes over a tenth of a second."""
 
 BASE = {
     "kind": "pipeline",

@@ -8,6 +8,8 @@ A comment before a block says what cannot be seen from the block itself:
 - ``<!-- before: COMMANDS -->``: run first, to make the files that a reader already has;
 - ``<!-- output -->``: each line is printed by the block of commands before it; ``...`` leaves
   lines or the rest of a line out, runs of spaces count as one.
+
+Behind the last output of a page searches end after some seconds, whatever limit is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,10 @@ FENCE = re.compile(
 COMMENT = re.compile(
     r"<!--\s*(not run|needs|before|output)(?::\s*(.*?))?\s*-->", re.DOTALL
 )
+LIMIT = re.compile(r"(-t |--time-limit |time_limit=)(\d+)")
+SHORT = 5
+"""Seconds that a search gets at most where no output behind it is compared."""
+
 LINKED = ("instances", "examples", "benchmarks", "tests")
 """Folders of the repository that commands on pages name."""
 
@@ -82,6 +88,12 @@ def snippets_of(text: str) -> list[Snippet]:
         marks = {name: given for name, given in COMMENT.findall(comments)}
         found.append(Snippet(line, language, body, marks))
     return found
+
+
+def hurried(snippet: Snippet) -> Snippet:
+    """Return a block with short limits of time."""
+    text = LIMIT.sub(lambda m: f"{m[1]}{min(int(m[2]), SHORT)}", snippet.text)
+    return replace(snippet, text=text)
 
 
 class Reader:

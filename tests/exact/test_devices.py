@@ -58,7 +58,7 @@ def uneven(seed: int, placement: str = "linear") -> Problem:
 PIPELINES = [uneven(seed, "vshape") for seed in range(3)]
 PIPELINES += [uneven(seed) for seed in range(50)]
 PIPELINES += [uneven(seed, "vshape") for seed in range(3, 10)]
-FEW = 12
+FEW = 5
 TINY = 148
 
 

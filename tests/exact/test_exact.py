@@ -36,7 +36,7 @@ def solved(number: int) -> tuple[Problem, int | None]:
     return problem, brute_force(problem)
 
 
-@pytest.mark.parametrize("number", first(120, range(COUNT)))
+@pytest.mark.parametrize("number", first(48, range(COUNT)))
 def test_exact_solver_and_bounds_agree_with_brute_force(number: int) -> None:
     problem, optimum = solved(number)
     implied = ImpliedOrder(problem)
@@ -79,7 +79,7 @@ def test_all_problems_with_memory_are_counted() -> None:
     assert not any(nth_tiny_problem(n, seed=7).pools for n in range(last + 1, COUNT))
 
 
-@pytest.mark.parametrize("place", first(30, range(WITH_MEMORY)))
+@pytest.mark.parametrize("place", first(12, range(WITH_MEMORY)))
 def test_cumulatives_agree_with_brute_force(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

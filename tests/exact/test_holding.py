@@ -109,7 +109,7 @@ def test_a_search_shortens_paths_that_are_not_the_longest() -> None:
     told: list[int] = []
     implied = ImpliedOrder(problem)
     bound = best_bound(lower_bounds(implied)).value
-    limits = SearchLimits(seconds=None, deterministic=0.4)
+    limits = SearchLimits(seconds=None, deterministic=0.2)
     board = Board.beginning(list_sweep(problem), bound)
     board.subscribe(lambda event, by: told.append(board.value or 0))
     search = WindowLNS(implied, board, limits)

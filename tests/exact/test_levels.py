@@ -56,7 +56,7 @@ def proved(problem: Problem) -> int:
 
 
 @pytest.mark.parametrize("share", [0, 0.25, 0.43])
-@pytest.mark.parametrize("seed", first(3, range(6)))
+@pytest.mark.parametrize("seed", first(2, range(6)))
 def test_orders_and_cumulatives_have_the_same_optimum(
     seed: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +94,7 @@ def test_where_levels_need_literals_all_open_pairs_have_one(
     assert set(model_of(problem).variables.orders) == {(0, 2), (1, 2)}
 
 
-@pytest.mark.parametrize("seed", first(3, range(6)))
+@pytest.mark.parametrize("seed", first(2, range(6)))
 def test_literals_of_all_open_pairs_keep_the_optimum(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

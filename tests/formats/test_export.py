@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ppsolve.solver.cli.main import build
 from tests.formats.cases import FOLDED, TWO_RANKS, schedule
+from tests.marks import first
 from tests.paths import DATA
 
 TINY = {
@@ -243,7 +244,7 @@ def test_a_plan_has_its_split(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "runtime", ["megatron", "torchtitan", "deepspeed", "json", "primus"]
+    "runtime", first(2, ["megatron", "json", "torchtitan", "deepspeed", "primus"])
 )
 def test_the_result_of_a_winner_is_exported_as_its_plan(run, tmp_path, runtime):
     make_plan(run, tmp_path)

@@ -169,6 +169,9 @@ def test_there_are_enough_kinds() -> None:
 
 DEEP = {
     *(
+        "nested dicts",
+        "nested lists",
+        "arguments that are deep",
         "nested in a pair",
         "laughs by doubling",
         "key that is deep",
@@ -181,12 +184,12 @@ DEEP = {
         "shape that is deep",
     ),
 }
-"""Bombs of a second or two each, of which a like one is always tried."""
+"""Bombs of which a like one is always tried."""
 
 
 LARGE = {
-    *("laughs", "nested lists", "nested dicts", "memo places", "opcodes", "stack"),
-    *("arguments that are deep", "payload that is deep", *DEEP),
+    *("laughs", "memo places", "opcodes", "stack"),
+    *("payload that is deep", *DEEP),
 }
 """Of half a second or more: read once, where nothing may be imported or run."""
 
@@ -337,7 +340,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("seed", first(5, range(10)))
+@pytest.mark.parametrize("seed", first(2, range(10)))
 def test_mutations_are_read_or_refused(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(600):

@@ -216,7 +216,7 @@ def test_lanes_share_memory_by_lifetime() -> None:
     assert {problem.op_name(int(op))[0] for op in last} == {"W"}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", first(24, range(60)))
 def test_justification_keeps_every_rule_and_is_never_worse(seed: int) -> None:
     instance = tiny_instance(seed)
     problem = lower(instance)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import IntArray
@@ -19,6 +19,7 @@ from ppsolve.solver.kernels.memory_work import (
     working_room,
 )
 from ppsolve.solver.kernels.records import NEVER
+from tests.marks import examples
 
 SHARES = ("0.43243243243243246", "0.5", "0.25", "0.9")
 
@@ -124,7 +125,7 @@ def choices(amounts: ReleaseAmounts, j: int) -> list[tuple[int, ...]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(rooms(), st.integers(1, 3))
 def test_every_acquire_waits_as_long_as_the_definition_says(
     case: tuple[ReleaseAmounts, LaneMemory, IntArray], thinning: int
@@ -137,7 +138,7 @@ def test_every_acquire_waits_as_long_as_the_definition_says(
 
 
 def test_compiled_raises_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    @settings(max_examples=40, deadline=None)
+    @examples(14)
     @given(rooms(), st.integers(1, 3), st.integers(1, 3))
     def check(
         case: tuple[ReleaseAmounts, LaneMemory, IntArray], step: int, thinning: int

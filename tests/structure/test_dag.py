@@ -6,12 +6,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.dag import CycleError
 from ppsolve.solver.kernels import compilation
 from ppsolve.solver.structure.dag import Dag
+from tests.marks import examples
 from tests.strategies import tiny_problem
 
 Edge = tuple[int, int, int]
@@ -63,7 +64,7 @@ def test_heads_and_tails_are_longest_paths(
 
 
 def test_compiled_paths_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    @settings(max_examples=40, deadline=None)
+    @examples(14)
     @given(acyclic())
     def check(case: tuple[int, list[Edge], list[int]]) -> None:
         size, edges, initial = case
@@ -95,7 +96,7 @@ def test_parallel_edges_take_the_longest() -> None:
     ).tolist() == [0, 7]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(acyclic(), st.integers(2, 5))
 def test_cycle_is_found_and_is_one(
     case: tuple[int, list[Edge], list[int]], length: int
@@ -124,7 +125,7 @@ def test_self_loop_is_a_cycle() -> None:
     assert caught.value.nodes == [1]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(14)
 @given(st.integers(0, 10**6))
 def test_graph_of_a_problem_counts_durations_and_lags(seed: int) -> None:
     problem = tiny_problem(seed)

@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower
 from ppsolve.solver.structure.holds import ALWAYS, Adjacency, holds_of
+from tests.marks import examples
 from tests.small import op, small
 from tests.strategies import in_use, problems
 
@@ -108,7 +109,7 @@ def test_stages_of_a_micro_batch_give_back_their_own() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(problems())
 def test_holds_say_what_the_pool_says_at_every_moment(problem: Problem) -> None:
     """Whatever the starts, as long as precedences are kept."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.dag import chain_edges
@@ -13,6 +13,7 @@ from ppsolve.models.documents.errors import DeadlockError
 from ppsolve.solver.api.kinds import lower, parse_instance
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.timing import short_cycle, time_orders
+from tests.marks import examples
 
 
 def graph(
@@ -197,7 +198,7 @@ def test_large_pipeline_equals_longest_paths() -> None:
     assert (time_orders(problem, orders).start == expected).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.data())
 def test_random_orders_give_the_longest_paths(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))

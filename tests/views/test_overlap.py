@@ -31,6 +31,7 @@ from ppsolve.solver.views.reports import (
 )
 from ppsolve.solver.views.terminal_chart import blocks
 from tests.kinds.overlap.cases import program, programs
+from tests.marks import examples
 from tests.views.shorthands import describe_problem, view_of_document, view_of_schedule
 from tests.views.test_views import drawn
 
@@ -202,7 +203,7 @@ def test_without_the_instance_kernels_lie_in_the_row_of_their_device():
 
 
 @given(programs())
-@settings(deadline=None, max_examples=60)
+@examples(20)
 def test_what_waits_hold_is_what_the_replay_says(instance):
     run = report_of(instance)
     rows = stream_rows(ScheduleDocument.of(run.schedule), instance)
@@ -213,7 +214,7 @@ def test_what_waits_hold_is_what_the_replay_says(instance):
 
 
 @given(programs(), st.sampled_from(WIDTHS))
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=14, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_can_be_drawn(instance, width):
     run = report_of(instance)
     shown = view_of_schedule("title", instance, run.schedule)

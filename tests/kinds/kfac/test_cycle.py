@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import Objective, Problem
@@ -21,6 +21,7 @@ from ppsolve.solver.structure.implied import ImpliedOrder
 from tests.asking import solve_exactly
 from tests.bruteforce import brute_force
 from tests.kinds.kfac.described_instances import FUSED, SPLIT, described_instance
+from tests.marks import examples
 
 MODULE = {
     "name": "m",
@@ -323,14 +324,14 @@ def tiny_cycles(draw: st.DrawFn) -> KfacInstance:
 
 
 @given(tiny_cycles())
-@settings(max_examples=100, deadline=None)
+@examples(34)
 def test_optimum_is_that_of_exhaustive_search(made: KfacInstance) -> None:
     problem = lower_cycle(made)
     assert optimum(problem) == brute_force(problem)
 
 
 @given(tiny_cycles())
-@settings(max_examples=100, deadline=None)
+@examples(34)
 def test_list_schedules_are_valid(made: KfacInstance) -> None:
     problem = lower_cycle(made)
     for rule in (list_tail, list_serial):

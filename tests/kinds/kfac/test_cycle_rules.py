@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from tests.kinds.kfac.cycle_rules import CycleRules, Document
+from tests.marks import examples
 
 
 def module(rng: random.Random, stage: int, name: str, devices: int) -> Document:
@@ -104,7 +105,7 @@ def moved(rng: random.Random, starts: dict[str, int]) -> dict[str, int]:
     return {name: at + abs(by) * (at >= since) for name, at in starts.items()}
 
 
-@settings(max_examples=25, deadline=None)
+@examples(9)
 @given(st.integers(0, 100_000))
 def test_the_checker_is_the_rules(seed: int) -> None:
     rng = random.Random(seed)

@@ -163,7 +163,7 @@ def listed(
 def test_one_device_as_exhaustive_search(block: int) -> None:
     rng = random.Random(block)
     seen: Counter[int | None] = Counter()
-    for number in range(50):
+    for number in range(25):
         line = timeline(rng, 6, rng.choice((1, 1, 7)), tagged=number % 4 == 0)
         seen[agree([line], margin_ratio=rng.choice(MARGINS))] += 1
     assert all(seen[count] for count in (None, 1, 2, 3))
@@ -248,7 +248,7 @@ def optimum_at_once(made: KfacInstance) -> tuple[KfacInstance, RefreshResult]:
 @pytest.mark.parametrize("block", first(1, range(2)))
 def test_bounds_and_first_schedules_are_true_without_any_search(block: int) -> None:
     rng = random.Random(500 + block)
-    for _ in range(40):
+    for _ in range(16):
         line = timeline(rng, 6, rng.choice((1, 7)))
         task = Task([line])
         fewest = task.fewest([0])

@@ -204,9 +204,12 @@ def test_the_examples_are_valid_and_survive_a_round_trip(data: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("data", [MEASURED, DESCRIBED], ids=["measured", "described"])
-def test_odd_values_in_every_place_are_read_or_refused(data: dict[str, Any]) -> None:
+@pytest.mark.parametrize("third", first(1, range(3)))
+def test_odd_values_in_every_place_are_read_or_refused(
+    data: dict[str, Any], third: int
+) -> None:
     read = 0
-    for path in places(data):
+    for path in list(places(data))[third::3]:
         for value in ODD:
             made = use(put(data, path, value))
             read += made is not None

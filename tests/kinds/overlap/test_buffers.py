@@ -30,7 +30,7 @@ def drawn(seed: int) -> Document:
     return with_buffers(rng, random_document(rng))
 
 
-@pytest.mark.parametrize("seed", first(12, range(250)))
+@pytest.mark.parametrize("seed", first(5, range(250)))
 def test_the_optimum_is_that_of_all_orders(seed: int) -> None:
     document = drawn(seed)
     best, graph = optimum(document), Graph(document)

@@ -148,7 +148,7 @@ def documents(
         yield (with_caps(rng, document) if capped else document), alone
 
 
-@pytest.mark.parametrize("seed", first(2, range(8)))
+@pytest.mark.parametrize("seed", first(1, range(8)))
 def test_without_caps_every_random_program_is_solved(seed: int) -> None:
     for document, heuristics in documents(seed, capped=False):
         best = optimum(document).makespan
@@ -158,7 +158,7 @@ def test_without_caps_every_random_program_is_solved(seed: int) -> None:
         assert result.status is Status.OPTIMAL and near(result.value, best), document
 
 
-@pytest.mark.parametrize("seed", first(2, range(100, 109)))
+@pytest.mark.parametrize("seed", first(1, range(100, 109)))
 def test_with_caps_no_random_program_is_solved_wrongly(seed: int) -> None:
     for document, heuristics in documents(seed, capped=True):
         best = optimum(document).makespan
@@ -176,7 +176,7 @@ def test_alike_parts_do_not_change_the_optimum(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    for number in range(12):
+    for number in range(5):
         document = alike(rng)
         best = optimum(document).makespan
         assert best is not None
@@ -205,7 +205,7 @@ def least_peak(document: Document, makespan: Fraction) -> Fraction:
 @pytest.mark.parametrize("seed", first(1, range(3)))
 def test_the_least_peak_of_live_bytes_at_the_least_makespan(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(10):
+    for _ in range(4):
         document = {**random_document(rng), "objective": "makespan_then_bytes"}
         best = optimum(document).makespan
         assert best is not None
@@ -252,10 +252,10 @@ def tampered(
         yield {**claim, "schedule": {**claim["schedule"], "ops": rows}}
 
 
-@pytest.mark.parametrize("seed", first(2, range(4)))
+@pytest.mark.parametrize("seed", first(1, range(4)))
 def test_a_tampered_result_is_refused(seed: int) -> None:
     rng = random.Random(seed)
-    for number in range(8):
+    for number in range(4):
         document = random_document(rng)
         document = with_caps(rng, document) if number % 2 else document
         result = solve(document)
@@ -368,7 +368,7 @@ def test_a_collective_without_length_is_in_flight_too() -> None:
 def test_the_plain_definition_agrees_with_the_search() -> None:
     """The brute force itself: all permutations of small programs, one by one."""
     rng = random.Random(7)
-    for number in range(60):
+    for number in range(24):
         document = random_document(rng, most=6)
         document = with_caps(rng, document) if number % 2 else document
         graph = Graph(document)
@@ -398,7 +398,7 @@ def test_every_heuristic_runs_on_random_programs(name: str) -> None:
 
 def test_deterministic_runs_agree() -> None:
     rng = random.Random(13)
-    for number in range(8):
+    for number in range(4):
         document = random_document(rng, most=12)
         document = with_caps(rng, document) if number % 2 else document
         instance = OverlapInstance.parse(document)

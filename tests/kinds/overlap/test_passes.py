@@ -6,7 +6,7 @@ import random
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ppsolve
@@ -33,6 +33,7 @@ from tests.kinds.overlap.cases import (
     ticks,
 )
 from tests.kinds.overlap.plain import plain_list, plain_raise, plain_reorder
+from tests.marks import examples
 
 LISTS = [f"two-stream-{rule}" for rule in LIST_RULES]
 TURNING = {*MOVING, "overlap-scheduler"}
@@ -73,7 +74,7 @@ def test_all_names_are_there() -> None:
     }
 
 
-@settings(max_examples=70, deadline=None)
+@examples(24)
 @given(programs())
 def test_a_pass_gives_a_valid_order_or_says_why_not(instance: OverlapInstance) -> None:
     for name in (*PASSES, *(name + STABLE for name in PASSES)):
@@ -87,7 +88,7 @@ def test_a_pass_gives_a_valid_order_or_says_why_not(instance: OverlapInstance) -
             ), name
 
 
-@settings(max_examples=100, deadline=None)
+@examples(34)
 @given(programs(), st.randoms(use_true_random=False))
 @pytest.mark.slow
 def test_stable_passes_do_not_see_names(
@@ -102,7 +103,7 @@ def test_stable_passes_do_not_see_names(
             assert before.order == after.order
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(programs(most=18))
 def test_fast_passes_are_the_rules_word_by_word(instance: OverlapInstance) -> None:
     expected = {
@@ -198,7 +199,7 @@ def test_list_rules_together_reach_the_optimum(
     assert min(found) == best
 
 
-@settings(max_examples=100, deadline=None)
+@examples(34)
 @given(programs(max_in_flight=1, max_live_bytes=3))
 @example(program())
 @pytest.mark.slow
@@ -229,7 +230,7 @@ def test_caps_on_prefetched_gathers(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@examples(134)
 @given(programs(most=18))
 def test_the_same_of_many_more_programs(instance: OverlapInstance) -> None:
     for test in (

@@ -17,13 +17,14 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from tests.kinds.overlap.bruteforce import Document, Graph, optimum, program
 from tests.kinds.overlap.test_exact import EXACT_ONLY, assert_sound, near
+from tests.marks import later
 from tests.paths import ROOT
 
 CASES = json.loads(
     (ROOT / "tests/data/overlap_points/cases.json").read_text(encoding="utf-8")
 )
 BATCH = 20
-FEW, MANY = range(2), range(2, 100)
+FEW, MANY = range(1), range(1, 100)
 SETTINGS = [
     {"workers": workers, "seed": seed, "deterministic": deterministic}
     for workers in (1, 2, 8)
@@ -83,7 +84,7 @@ def solve(document: Document, **options: Any) -> Any:
     "settings",
     [
         *SETTINGS[:1],
-        *(pytest.param(each, marks=pytest.mark.fuzz) for each in SETTINGS[1:]),
+        *later("fuzz", SETTINGS[1:]),
     ],
     ids=str,
 )
@@ -96,9 +97,7 @@ def test_programs_with_points_have_their_optima(settings: dict[str, Any]) -> Non
         ]["name"]
 
 
-@pytest.mark.parametrize(
-    "number", [*FEW, *(pytest.param(n, marks=pytest.mark.fuzz) for n in MANY)]
-)
+@pytest.mark.parametrize("number", [*FEW, *later("fuzz", MANY)])
 def test_random_programs_with_caps_are_never_solved_wrongly(number: int) -> None:
     rng = random.Random(number)
     for place in range(BATCH):

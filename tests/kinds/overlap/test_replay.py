@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsolve
@@ -17,6 +17,7 @@ from ppsolve.solver.kinds.overlap.realise import run_order
 from ppsolve.solver.kinds.overlap.replay import is_valid_order, live_bytes, replay
 from ppsolve.solver.kinds.overlap.report import check_order
 from tests.kinds.overlap.cases import program, programs, ticks
+from tests.marks import examples
 
 SMALL = program(
     {"name": "k0", "kind": "compute", "duration": 2, "bytes": 1},
@@ -133,7 +134,7 @@ def test_what_ends_makes_room_for_what_starts_then() -> None:
     assert (held.times, held.amounts, held.peak) == ([0, 4], [5, 0], 5)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(67)
 @given(programs())
 def test_every_rule_holds_in_a_replay(instance: OverlapInstance) -> None:
     durations = ticks(instance)
@@ -156,7 +157,7 @@ def test_every_rule_holds_in_a_replay(instance: OverlapInstance) -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(34)
 @given(programs(most=8), st.integers(0, 60))
 def test_bytes_at_any_instant_are_those_of_open_lifetimes(
     instance: OverlapInstance, instant: int

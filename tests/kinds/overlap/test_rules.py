@@ -76,7 +76,7 @@ def moved(rng: random.Random, starts: Starts, unit: Fraction) -> Starts:
     return {name: at + abs(by) * (at >= since) for name, at in starts.items()}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10_000), st.sampled_from(["original", "sink-waits", "list-tail"]))
 @example(1763, "sink-waits")
 def test_the_checker_is_the_rules(seed: int, heuristic: str) -> None:

@@ -55,7 +55,7 @@ def slice_costs(tokens: list[Fraction], bounds: tuple[int, ...]) -> list[Fractio
     ]
 
 
-@pytest.mark.parametrize("seed", first(60, range(1500)))
+@pytest.mark.parametrize("seed", first(24, range(1500)))
 def test_no_other_cut_has_a_cheaper_costliest_slice(seed: int) -> None:
     rng = random.Random(seed)
     row = [rng.randint(1, 6) for _ in range(rng.choice([1, 2, 3]))]

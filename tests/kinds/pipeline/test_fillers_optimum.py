@@ -141,7 +141,7 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("block", first(3, range(20)))
+@pytest.mark.parametrize("block", first(2, range(20)))
 def test_tiny_ones_against_a_plain_model(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         data = drawn(seed)
@@ -156,7 +156,7 @@ def test_tiny_ones_against_a_plain_model(block: int) -> None:
         assert result.status == ("INFEASIBLE" if expected is None else "OPTIMAL"), seed
 
 
-@pytest.mark.parametrize("block", first(2, range(10)))
+@pytest.mark.parametrize("block", first(1, range(10)))
 def test_tiny_ones_with_a_choice_of_devices_against_a_plain_model(block: int) -> None:
     for seed in range(1000 + 10 * block, 1010 + 10 * block):
         data = drawn_with_choice(seed)
@@ -254,7 +254,7 @@ def span_of_the_best_choice(data: dict[str, Any]) -> int:
     return min(spans)
 
 
-@pytest.mark.parametrize("seed", first(6, range(60)))
+@pytest.mark.parametrize("seed", first(3, range(60)))
 def test_device_spans_of_free_fillers_are_bounded_by_their_own_measure(
     seed: int,
 ) -> None:

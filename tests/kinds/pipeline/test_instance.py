@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.problem import FREE, Objective, Problem
@@ -15,6 +15,7 @@ from ppsolve.models.documents.errors import InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.kinds import lower, parse_instance
+from tests.marks import examples
 from tests.strategies import tiny_instance
 
 FUSED = {"forward": 1, "backward": 2}
@@ -463,7 +464,7 @@ def test_full_instance_is_written_as_it_was_read() -> None:
     assert shown == FULL
 
 
-@settings(max_examples=80, deadline=None)
+@examples(27)
 @given(st.integers(0, 10**9))
 def test_json_round_trip(seed: int) -> None:
     made: Instance = tiny_instance(seed)

@@ -166,7 +166,7 @@ def check_below_every_optimum(seed: int) -> None:
         assert result.value is None or result.value >= bound, (seed, counts.tolist())
 
 
-@pytest.mark.parametrize("seed", first(2, range(20)))
+@pytest.mark.parametrize("seed", first(1, range(20)))
 def test_the_bound_is_below_every_optimum(seed: int) -> None:
     check_below_every_optimum(seed)
 

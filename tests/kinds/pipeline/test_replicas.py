@@ -19,6 +19,7 @@ from ppsolve.models.kinds.pipeline.joint import (
 from ppsolve.models.kinds.pipeline.lowering import MAX_LOWERED, lower_pipeline
 from ppsolve.models.kinds.pipeline.replicas import longest_first
 from ppsolve.solver.api.kinds import kind_of
+from tests.marks import first
 
 TWO = {
     "kind": "pipeline",
@@ -250,8 +251,10 @@ def test_orders_of_fixed_replicas_are_searched_once_there_is_a_schedule():
     assert {"gpipe", "1f1b", "fifo"} <= {entry.name for entry in result.heuristics}
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("heuristics", [[], ["gpipe"]])
+@pytest.mark.parametrize(
+    ("heuristics", "deterministic"),
+    first(2, [([], False), (["gpipe"], True), ([], True), (["gpipe"], False)]),
+)
 def test_replicas_without_a_schedule_to_begin_with_are_solved(
     heuristics, deterministic
 ):

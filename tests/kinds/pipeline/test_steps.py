@@ -75,7 +75,7 @@ def test_an_exchanged_step_meets_the_optimum_over_all_assignments():
 
 def test_optimize_exchanges_and_never_calls_more_than_its_bound_optimal():
     instance = pipeline()
-    result = ppsolve.optimize(instance, time_limit=1)
+    result = ppsolve.optimize(instance, time_limit=0.3, deterministic=True)
     assert result.bound_by == "exchange"
     assert result.bound <= result.value == best_of_all()
     assert (result.status == "OPTIMAL") == (result.value == result.bound)
@@ -170,6 +170,12 @@ def test_lengths_of_a_step_change_times_and_memory():
         scheduler.schedule(lengths=[1, 2, 3, 9], deadline=1.0)
 
 
+@cache
+def by_lengths() -> ppsolve.StepScheduler:
+    costs = {"forward": {"per_token": 1}, "backward": {"per_token": 2}}
+    return ppsolve.StepScheduler(pipeline(lengths=[4, 4, 4, 4], times=costs))
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
@@ -188,10 +194,8 @@ def test_lengths_of_a_step_change_times_and_memory():
     ],
 )
 def test_numbers_that_do_not_belong_to_the_pipeline_are_refused_by_field(wrong, field):
-    costs = {"forward": {"per_token": 1}, "backward": {"per_token": 2}}
-    scheduler = ppsolve.StepScheduler(pipeline(lengths=[4, 4, 4, 4], times=costs))
     with pytest.raises(InputError) as refused:
-        scheduler.schedule(**wrong)
+        by_lengths().schedule(**wrong)
     assert refused.value.field == field
 
 

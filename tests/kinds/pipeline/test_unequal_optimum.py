@@ -150,7 +150,7 @@ def optimum_of(seed: int) -> int | None:
     return brute_force(lower_graph(GraphInstance(**as_graph(tiny(seed)))))
 
 
-@pytest.mark.parametrize("seed", first(30, range(300)))
+@pytest.mark.parametrize("seed", first(12, range(300)))
 def test_optimum_is_that_of_the_graph(seed: int) -> None:
     optimum = optimum_of(seed)
     problem = lower_pipeline(PipelineInstance(**tiny(seed)))
@@ -173,7 +173,7 @@ def test_optimum_is_that_of_the_graph(seed: int) -> None:
     assert all(bound.value <= optimum for bound in bounds)
 
 
-@pytest.mark.parametrize("seed", first(4, range(300)))
+@pytest.mark.parametrize("seed", first(2, range(300)))
 def test_no_heuristic_is_below_the_optimum_or_breaks_a_rule(seed: int) -> None:
     instance = PipelineInstance(**tiny(seed))
     problem = lower_pipeline(instance)
@@ -212,7 +212,7 @@ class TestPeaksOfAlikeMicrobatches:
         assert max(bound.value for bound in lower_bounds(ImpliedOrder(problem))) == 18
         assert plain_optimum(problem) == 18
 
-    @pytest.mark.parametrize("seed", first(5, range(40)))
+    @pytest.mark.parametrize("seed", first(2, range(40)))
     def test_no_bound_is_above_the_optimum(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         stored, more = rng.integers(1, 3, 2), rng.integers(0, 4, 2)

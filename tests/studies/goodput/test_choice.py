@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
@@ -14,6 +14,7 @@ from ppsolve.solver.studies.goodput.curve import ScheduleCurve
 from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
 from ppsolve.solver.studies.goodput.step import Interval
 from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.marks import examples
 from tests.studies.goodput.curve_cases import numbers_of
 from tests.studies.goodput.pipeline_cases import SIZES, measured, model, pipeline
 
@@ -60,7 +61,7 @@ class TestBest:
             if found[2] <= 64:
                 assert found == pytest.approx(expected, rel=1e-12)
 
-    @settings(max_examples=25, deadline=None)
+    @examples(9)
     @given(st.integers(1, 60), st.integers(1, 60), st.integers(16, 3000), st.booleans())
     def test_limits_are_kept(
         self, curves: dict[int, ScheduleCurve], a: int, b: int, largest: int, some: bool

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.core.schedule import Schedule
@@ -21,7 +21,7 @@ from ppsolve.solver.studies.plan.curve import (
     with_microbatches,
 )
 from tests.bruteforce import brute_force
-from tests.marks import first
+from tests.marks import examples, first
 from tests.running import run_heuristic
 from tests.studies.goodput.curve_cases import curve, numbers_of, pipeline, uneven
 
@@ -85,7 +85,7 @@ class TestOneFOneBWithLatency:
 
 
 class TestBeyondWhatWasMeasured:
-    @pytest.mark.parametrize("seed", first(2, range(4)))
+    @pytest.mark.parametrize("seed", first(1, range(4)))
     @pytest.mark.parametrize(
         ("name", "fields"),
         [
@@ -104,7 +104,7 @@ class TestBeyondWhatWasMeasured:
         assert measured.steady.repeats
         assert measured.makespan(far) == direct.makespan(far)
 
-    @pytest.mark.parametrize("seed", first(2, range(4)))
+    @pytest.mark.parametrize("seed", first(1, range(4)))
     @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
     def test_published_orders_on_uneven_stages(self, name: str, seed: int) -> None:
         instance = uneven(seed)
@@ -113,7 +113,7 @@ class TestBeyondWhatWasMeasured:
         direct = measure_curve(instance, numbers, heuristics=[name])
         assert measured.makespan(numbers).tolist() == list(direct.makespans)
 
-    @settings(max_examples=6, deadline=None)
+    @examples(3)
     @given(st.integers(0, 10**6), st.booleans())
     def test_bound_is_below_every_schedule(self, seed: int, capped: bool) -> None:
         memory = {"capacity": 3, "activation": 1} if capped else None
@@ -131,7 +131,7 @@ class TestBeyondWhatWasMeasured:
             assert bound <= makespan
         assert measured.bound_slope <= measured.slope
 
-    @settings(max_examples=9, deadline=None)
+    @examples(5)
     @given(st.integers(0, 10**6), st.sampled_from([None, 1, 2]))
     def test_bound_is_below_the_optimum(self, seed: int, capacity: int | None) -> None:
         memory = None if capacity is None else {"capacity": capacity, "activation": 1}
@@ -189,7 +189,7 @@ class TestBeyondWhatWasMeasured:
         assert check_schedule(fewer, shorter) == []
         assert shorter.makespan <= schedule.makespan
 
-    @settings(max_examples=9, deadline=None)
+    @examples(5)
     @given(st.integers(0, 10**6), st.sets(st.integers(1, 24), min_size=2, max_size=6))
     def test_nothing_decreases(self, seed: int, points: set[int]) -> None:
         measured = measure_curve(

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams, gamma_norm
 from ppsolve.solver.studies.goodput.model import GoodputModel
+from tests.marks import examples
 from tests.studies.goodput.cases import MODEL, PERF, allocations, amounts, models
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(models(), amounts(1, 1e6), amounts(1, 1e6))
 def test_efficiency_never_grows_with_the_batch(
     model: GoodputModel, one: float, two: float
@@ -28,7 +29,7 @@ def test_efficiency_never_grows_with_the_batch(
     assert model.efficiency(model.init_batch_size) == pytest.approx(1)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(models(), allocations(), amounts(1, 1e4), amounts(1, 1e4), st.integers(0, 9))
 def test_throughput_grows_and_is_concave_in_the_micro_batch(
     model: GoodputModel, allocation: tuple[int, int], one: float, two: float, accum: int
@@ -39,7 +40,7 @@ def test_throughput_grows_and_is_concave_in_the_micro_batch(
     assert middle >= (low + high) / 2 * (1 - 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(models(), allocations(), st.integers(1, 1000), st.integers(0, 9))
 def test_goodput_is_throughput_times_efficiency(
     model: GoodputModel, allocation: tuple[int, int], atomic: int, accum: int

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
@@ -16,6 +16,7 @@ from ppsolve.solver.studies.goodput.model import GoodputModel
 from ppsolve.solver.studies.goodput.pipeline import PipelineGoodput
 from ppsolve.solver.studies.goodput.step import Interval
 from ppsolve.solver.studies.plan.curve import measure_curve
+from tests.marks import examples
 from tests.studies.goodput.curve_cases import numbers_of
 from tests.studies.goodput.pipeline_cases import (
     GRAD,
@@ -53,7 +54,7 @@ def published(
 
 
 class TestOneStage:
-    @settings(max_examples=30, deadline=None)
+    @examples(10)
     @given(
         st.tuples(*[st.floats(1e-4, 2.0)] * 6),
         st.floats(1, 10),
@@ -230,7 +231,7 @@ class TestStepTime:
 
 
 class TestIntervals:
-    @settings(max_examples=30, deadline=None)
+    @examples(10)
     @given(
         st.lists(st.floats(0.01, 50), min_size=2, max_size=6),
         st.floats(0, 1),
@@ -267,7 +268,7 @@ class TestIntervals:
             np.testing.assert_allclose(end, expected, rtol=1e-9)
         assert np.all(np.diff(found.low) >= -1e-9 * found.high[1:])
 
-    @settings(max_examples=30, deadline=None)
+    @examples(10)
     @given(
         st.tuples(*[st.floats(0.1, 50)] * 2),
         st.tuples(*[st.floats(0, 100)] * 2),
@@ -301,7 +302,7 @@ class TestIntervals:
         longer, shorter = (steps(steep, fill, run) for fill in (max(fills), min(fills)))
         assert np.all(longer >= shorter * (1 - 1e-12))
 
-    @settings(max_examples=3, deadline=None)
+    @examples(2)
     @given(
         st.integers(0, 10**6),
         st.booleans(),

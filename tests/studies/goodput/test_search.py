@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.goodput.params import GradParams
 from ppsolve.solver.studies.goodput import search as goodput_search
 from ppsolve.solver.studies.goodput.model import GoodputModel
+from tests.marks import examples, first
 from tests.studies.goodput.cases import MODEL, PERF, Search, random_search, searches
 
 NAN = float("nan")
@@ -51,18 +52,18 @@ def assert_exact(search: Search) -> None:
         assert found == (0.0, 0, 0)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", first(48, range(120)))
 def test_nothing_allowed_is_better_in_extreme_jobs(seed: int) -> None:
     assert_exact(random_search(seed))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(searches())
 def test_nothing_allowed_is_better(search: Search) -> None:
     assert_exact(search)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(searches())
 def test_limits_hold(search: Search) -> None:
     model, (nodes, replicas), most, (low, high), accumulation = search
@@ -94,7 +95,7 @@ def plain_optimum(search: Search) -> float:
     return best
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(searches())
 def test_compat_is_the_published_search(search: Search) -> None:
     model, allocation, *_ = search
@@ -105,7 +106,7 @@ def test_compat_is_the_published_search(search: Search) -> None:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(10)
 @given(searches())
 def test_the_published_answer_is_no_better_where_it_is_allowed(search: Search) -> None:
     _, (_, replicas), most, sizes, _ = search

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError
@@ -25,6 +25,7 @@ from ppsolve.models.studies.plan.request import (
     load_request,
     parse_request,
 )
+from tests.marks import examples
 
 Path_ = tuple[str | int, ...]
 
@@ -502,7 +503,7 @@ def plain_ranks(depth: int, replicas: int, order: str) -> dict[tuple[int, int], 
     per_node=st.integers(1, 9),
     order=st.sampled_from(list(RankOrder)),
 )
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_links_between_ranks(
     depth: int, replicas: int, per_node: int, order: RankOrder
 ) -> None:

@@ -214,7 +214,7 @@ def planned_three_ways(
     return [0.0 if plan.goodput is None else plan.goodput.low for plan in plans]
 
 
-@pytest.mark.parametrize("seed", first(3, [0, 2, 3, 4, 1, *range(5, 12)]))
+@pytest.mark.parametrize("seed", first(2, [0, 2, 3, 4, 1, *range(5, 12)]))
 def test_two_ways_to_one_question_agree_and_more_schedules_are_no_worse(
     seed: int,
 ) -> None:

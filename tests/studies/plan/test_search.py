@@ -105,7 +105,7 @@ def check_against_truth(request: PlanRequest, found: Plan) -> None:
         assert found.goodput.low == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", first(8, range(30)))
+@pytest.mark.parametrize("seed", first(4, range(30)))
 @pytest.mark.parametrize("split", ["searched", "balanced"])
 def test_the_winner_is_the_best_of_all_schedules(split: str, seed: int) -> None:
     data = tiny_document(random.Random(seed))
@@ -156,7 +156,7 @@ def test_the_examples_have_every_outcome() -> None:
     }
 
 
-@pytest.mark.parametrize("seed", first(5, SEEDS))
+@pytest.mark.parametrize("seed", first(2, SEEDS))
 def test_pruned_and_exhaustive_plans_agree(seed: int) -> None:
     pruned, full = best_plan(seed), planned(reduced_document(seed), exhaustive=True)
     assert full.exhaustive
@@ -225,7 +225,7 @@ def test_no_time_still_finds_a_schedule() -> None:
     assert found.counts.heuristic_runs >= 1
 
 
-@pytest.mark.parametrize("seed", first(2, [3, 8, 1, 16]))
+@pytest.mark.parametrize("seed", first(1, [3, 8, 1, 16]))
 @pytest.mark.parametrize("gap", [0.01, 0.2, 0.9])
 def test_a_gap_leaves_no_more_than_itself(gap: float, seed: int) -> None:
     close, best = planned(reduced_document(seed), gap=gap), best_plan(seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsolve.models.documents.errors import InputError, PpsolveError
@@ -22,6 +22,7 @@ from ppsolve.solver.studies.plan.split import (
     quick_split,
     slowest_device_bound,
 )
+from tests.marks import examples
 
 Boundaries = tuple[int, ...]
 
@@ -152,7 +153,7 @@ def test_random_problems_cover_every_outcome() -> None:
     assert len(shared) > 40
 
 
-@settings(max_examples=40, deadline=None)
+@examples(14)
 @given(st.integers(0, 2**32 - 1))
 def test_mirrored_and_relabelled_problems_have_the_same_optimum(seed: int) -> None:
     problem = random_problem(seed, shared=True)
@@ -172,7 +173,7 @@ def objectives(split: Split | None) -> tuple[int, int] | None:
     return split and (split.slowest_device, split.slowest_stage)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(9)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 30))
 def test_more_memory_is_never_slower(seed: int, more: int) -> None:
     problem = random_problem(seed, shared=True)
@@ -183,7 +184,7 @@ def test_more_memory_is_never_slower(seed: int, more: int) -> None:
     assert before is None or (after is not None and after <= before)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(9)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_every_amount_may_be_huge(seed: int, shared: bool) -> None:
     """Squares of these times exceed an int64, and the bytes have no unit in common."""

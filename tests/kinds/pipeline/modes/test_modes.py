@@ -15,6 +15,7 @@ from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.modes import modes_of
 from tests.kinds.pipeline.modes.drawn import drawn, optimum
+from tests.marks import first
 
 FULL = {"name": "full", "time": [3, 4], "held": 0.5}
 OFFLOAD = {"amount": 1.5, "out": [2, 3], "back": 2}
@@ -261,7 +262,7 @@ def test_windows_count_as_in_megatron() -> None:
     assert modes.windows_of()[[0, 2]].tolist() == [[0, 1, 4, 0], [2, 3, 1, 2]]
 
 
-@pytest.mark.parametrize("seed", range(40, 52))
+@pytest.mark.parametrize("seed", first(5, range(40, 52)))
 def test_published_choices_are_valid_or_say_why_not(seed: int) -> None:
     """No published choice is better than the optimum, and each says what it lacks."""
     data = drawn(seed)
@@ -284,7 +285,7 @@ def test_runs_with_one_seed_are_alike() -> None:
     )
     instance = PipelineInstance.parse(data)
     first, second = (
-        ppsolve.optimize(instance, deterministic=True, deterministic_limit=2.0)
+        ppsolve.optimize(instance, deterministic=True, deterministic_limit=0.5)
         for _ in range(2)
     )
     assert first.modes == second.modes

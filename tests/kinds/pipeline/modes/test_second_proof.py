@@ -32,7 +32,7 @@ def solved(seed: int, **options: Any) -> tuple[PipelineInstance, ppsolve.Result]
     return instance, ppsolve.optimize(instance, time_limit=20, **options)
 
 
-@pytest.mark.parametrize("seed", first(2, OF_EACH_DECISION))
+@pytest.mark.parametrize("seed", first(1, OF_EACH_DECISION))
 def test_bounds_are_proved_again_and_larger_ones_refuted(seed: int) -> None:
     instance, result = solved(seed)
     data, best = json.loads(result.model_dump_json()), optimum(drawn(seed))

@@ -23,9 +23,10 @@ from ppsolve.solver.kinds.pipeline.open.device_frontiers import device_frontiers
 from ppsolve.solver.kinds.pipeline.open.space import PipelineSpace, is_decided
 from ppsolve.solver.kinds.pipeline.open.tree import ChoiceTree
 from ppsolve.solver.run.params import ModesParams
+from tests.marks import later
 from tests.outside.combined_model import combined_optimum
 
-MANY = [pytest.param(seed, marks=pytest.mark.fuzz) for seed in (0, *range(4, 300))]
+MANY = later("fuzz", (0, *range(4, 300)))
 OPEN = -1
 
 

@@ -50,13 +50,10 @@ class TestGroupsOfFour:
         assert run.makespan == 41
 
 
-@pytest.mark.runtimes
-@pytest.mark.parametrize("first", range(0, 300, 10))
-def test_the_real_schedulers_run_every_op_so_and_none_of_their_settings_is_better(
-    first: int,
-) -> None:
+def hold_to_real_schedulers(seeds: range) -> None:
+    """Compare every op of drawn pipelines under all groups and flags, and the chosen settings."""
     pytest.importorskip("megatron.core")
-    cases = [case for seed in range(first, first + 10) for case in drawn_cases(seed)]
+    cases = [case for seed in seeds for case in drawn_cases(seed)]
     runs = judged(Path(__file__).with_name("real_megatron.py"), cases)["runs"]
     makespans = []
     for case, ops in zip(cases, runs, strict=True):
@@ -68,3 +65,17 @@ def test_the_real_schedulers_run_every_op_so_and_none_of_their_settings_is_bette
         chosen = next(c for c in group if has_settings(c, result.runtime.settings))
         real = [makespan_of[id(case)] for case in group]
         assert result.value == makespan_of[id(chosen)] == min(real), chosen
+
+
+@pytest.mark.runtimes
+@pytest.mark.parametrize("first", [0, 12])
+def test_the_real_schedulers_run_every_op_so_and_none_of_their_settings_is_better(
+    first: int,
+) -> None:
+    hold_to_real_schedulers(range(first, first + 12))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("first", range(24, 300, 12))
+def test_many_ops_as_the_real_schedulers_run_them(first: int) -> None:
+    hold_to_real_schedulers(range(first, first + 12))

@@ -43,6 +43,7 @@ from tests.kinds.pipeline.runtimes.waiting import (
     ops_of,
     simulated,
 )
+from tests.marks import later
 from tests.paths import DATA
 
 SMALL: dict[str, Any] = {
@@ -171,9 +172,7 @@ class TestForMegatron:
         assert solved(pipeline(2, 2, p2p={"latency": 1}), "megatron").value == 11
 
 
-@pytest.mark.parametrize(
-    "seed", [2, 4, *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(5, 40))]
-)
+@pytest.mark.parametrize("seed", [2, 4, *later("fuzz", range(5, 40))])
 def test_the_best_of_all_groups_and_flags_is_chosen(seed: int) -> None:
     for cases in alike(drawn_cases(seed)):
         instance = instance_of(cases[0])
@@ -330,7 +329,7 @@ class TestTorchtitan:
 
     @pytest.mark.parametrize(
         "seed",
-        [*range(3), *(pytest.param(n, marks=pytest.mark.fuzz) for n in range(3, 200))],
+        [*range(3), *later("fuzz", range(3, 200))],
     )
     def test_the_best_of_all_orders_is_found(self, seed: int) -> None:
         rng = random.Random(seed)
