@@ -68,9 +68,10 @@ def quick_heuristic(name: str) -> Heuristic:
 
 def _quick(instance: PipelineInstance) -> _QuickFigures | None:
     try:
-        return _QuickFigures(**asdict(cast("QuickAnswer", quick(instance))))
+        answer = asdict(cast("QuickAnswer", quick(instance)))
     except InputError:
         return None
+    return _QuickFigures(**{name: answer[name] for name in _QuickFigures._fields})
 
 
 def _bound(instance: PipelineInstance) -> _QuickFigures:

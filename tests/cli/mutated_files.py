@@ -46,8 +46,8 @@ ANY_FILE = (
     0.15  # share of mutations given to commands that do not expect a file of that kind
 )
 
-WITHOUT_FILES = {"schema", "convert megatron-layout"}
-"""Commands whose argument is a word."""
+WITHOUT_FILES = {"schema", "convert megatron-layout", "explore"}
+"""Commands whose argument is a word, and one that goes on until it is stopped."""
 
 CODES = frozenset(ExitCode) - {
     ExitCode.INTERNAL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -97,7 +98,10 @@ def test_the_schema_knows_it() -> None:
     capacity = PipelineInstance.model_json_schema()["$defs"]["Memory"]["properties"][
         "capacity"
     ]
-    assert [one["type"] for one in capacity["anyOf"]] == ["number", "array", "string"]
+    *others, multiple = capacity["anyOf"]
+    assert multiple["type"] == "string"
+    assert re.fullmatch(multiple["pattern"], "1.25p")
+    assert multiple in others[-1]["items"]["anyOf"]
 
 
 def test_interleaved_stages_are_two_per_device_as_those_of_a_v() -> None:

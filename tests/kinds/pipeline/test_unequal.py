@@ -85,4 +85,6 @@ def test_a_limit_below_the_recorded_peak_is_broken() -> None:
     problem = lower_pipeline(pipeline_of(case))
     (broken, *_) = check_schedule(problem, replayed(problem, record))
     assert broken.rule == "memory"
-    assert f"holds {record.peak_memory} of {record.peak_memory - 1}" in broken.message
+    assert (
+        f"holds {record.peak_memory:,} of {record.peak_memory - 1:,}" in broken.message
+    )

@@ -149,10 +149,6 @@ FORMATS = "--output: expected a file name ending in .md, .csv, .json, .html, .te
         (["r.jsonl", "-o", "r.txt"], f"r.txt: {FORMATS}"),
         (["r.jsonl", "-o", "r"], f"r: {FORMATS}"),
         (
-            ["r.jsonl", "--json", "--latex"],
-            "--json, --latex: expected only one of them",
-        ),
-        (
             ["r.jsonl", "-o", "no/r.md"],
             "no/r.md: --output: the directory no does not exist",
         ),
@@ -191,6 +187,13 @@ def test_errors(run: Run, here: Path, arguments: list[str], message: str) -> Non
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert sorted(here.rglob("*")) == before
+
+
+def test_two_forms_at_once(run: Run, here: Path) -> None:
+    done = run("r.jsonl", "--json", "--latex")
+    assert done.exit_code == 2
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["field"]) == ("conflict", "--json, --latex")
 
 
 def test_a_folder_that_cannot_be_made(run: Run, here: Path) -> None:
