@@ -177,7 +177,11 @@ class TestFailedWrites:
         assert done.exit_code == 2
         assert "OPTIMAL" in done.stdout
         why = "cannot be written: No space left on device"
-        assert done.stderr == f"error: /dev/full: {why}\n"
+        told = f"error: /dev/full: {why}\n"
+        if option:
+            error = {"code": "file", "message": why, "source": "/dev/full"}
+            told = json.dumps({"error": error}) + "\n"
+        assert done.stderr == told
 
     @linux
     def test_a_full_disk_leaves_nothing_behind(self, run, here):

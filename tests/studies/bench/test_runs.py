@@ -253,7 +253,7 @@ def test_files_of_a_folder_are_a_family(tmp_path: Path, bench: Bench) -> None:
         ),
         (
             ["--recipe", "a --profile 1.5b", "--count", "2"],
-            "--recipe: expected one instance of a",
+            "--recipe: expected one instance, as a profile has no random draws",
         ),
         (
             ["--recipe-file", "r.txt"],
