@@ -199,7 +199,6 @@ class _WatchedCall:
         link: CallLink,
     ) -> None:
         self._index, self._call, self._link = index, call, link
-        self._is_told_to_stop = False
         self._received = bytearray()
         self._began = time.monotonic()
         self._killed: tuple[Failure, str] | None = None
@@ -256,8 +255,8 @@ class _WatchedCall:
         if self.process is None or self._killed is not None:
             return
         stop = self._link.stop
-        if stop is not None and stop.is_set() and not self._is_told_to_stop:
-            self._is_told_to_stop = True
+        if stop is not None and stop.is_set():
+            # Again at every look: a process that has just been forked forgets its signals.
             with suppress(OSError):
                 os.kill(self.process, signal.SIGUSR1)
         used = memory.get(self.process, 0)
