@@ -215,5 +215,20 @@ def test_news_come_in_order_and_end_with_the_answer() -> None:
         assert [number for i, number in told if i == index] == list(range(3000))
 
 
+def forget_the_first_signal(_: int) -> bool:
+    """Wait twice until the caller stops: the first signal is lost, as one before a fork ends."""
+    is_told = STOPPED.wait(30)
+    STOPPED.clear()
+    return STOPPED.wait(30) and is_told
+
+
+def test_a_process_that_forgets_a_signal_is_told_again() -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    engine, link = LocalEngine(1), CallLink(stop)
+    (answer,) = engine.map(forget_the_first_signal, [0], Limits(), link)
+    assert answer.value is True
+
+
 def test_news_of_whoever_has_no_caller_go_nowhere() -> None:
     send_news("nobody listens")
