@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import pickle
 import resource
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +21,7 @@ from ppsolve.solver.service.problems import HttpProblem, ProblemError
 from ppsolve.solver.service.questions import QUESTIONS
 from ppsolve.solver.service.settings import ServiceSettings
 from ppsolve.solver.service.tasks import BODY, read_task
-from ppsolve.solver.studies.bench.fork_server import LENGTH
+from ppsolve.solver.studies.bench.fork_server import LENGTH, start_behind
 
 ATTEMPTS = 2
 """How often a question is asked whose process ended without an answer."""
@@ -105,19 +103,8 @@ class _AnswerProcess:
     @classmethod
     async def started(cls, settings: ServiceSettings) -> _AnswerProcess:
         ours, theirs = socket.socketpair()
-        code = f"from ppsolve.solver.service.answering import main; main({theirs.fileno()})"
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                # Ctrl-C in a terminal is answered by the service.
-                start_new_session=True,
-            )
+            process = start_behind(theirs, __name__)
         reader, writer = await asyncio.open_connection(sock=ours)
         answering = cls(process, reader, writer)
         answering.send(settings)

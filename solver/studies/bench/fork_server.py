@@ -96,19 +96,9 @@ class ForkServer:
         if not hasattr(os, "fork"):
             raise InputError("processes that are watched need Linux or macOS")
         ours, theirs = socket.socketpair()
-        code = f"from ppsolve.solver.studies.bench.fork_server import main; main({theirs.fileno()})"
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         with theirs:
             self._control = ours
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,
-            )
+            self._process = start_behind(theirs, __name__)
         if ours.recv(len(READY)) != READY:
             code_of = self._process.wait()
             raise EngineError(
@@ -127,6 +117,22 @@ class ForkServer:
                 self._process.kill()
                 self._process.wait()
         self._control = self._process = None
+
+
+def start_behind(connection: socket.socket, module: str) -> subprocess.Popen[bytes]:
+    """Start a process that calls `main` of a module with the handle of its end of a connection."""
+    handle = connection.fileno()
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {module} import main; main({handle})"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[handle],
+        env=environment,
+        # Ctrl-C in a terminal is answered by whoever starts it.
+        start_new_session=True,
+    )
 
 
 @cache
