@@ -87,7 +87,7 @@ def work(rank: int, place: str) -> None:
     first = schedule(best(lambda: alone))
     record("first", [first], 3)
     found = best(lambda: measured_again(alone, read_trace([folder / "first"])))
-    record("run", [first, schedule(found)], 15)
+    record("run", [first, schedule(found)], 7)
     if rank == 0:
         report(alone, found, folder)
 

@@ -422,7 +422,7 @@ def test_pictures_follow_a_slider(visitor, capsys):
         const place = document.getElementById("took");
         const took = [];
         const next = () => {
-          if (took.length === 12) return done(took);
+          if (took.length === 5) return done(took);
           const before = place.dataset.pictures;
           slider.value = 1 + (took.length % 8) / 8;
           slider.dispatchEvent(new Event("input"));
@@ -443,7 +443,7 @@ def test_pictures_follow_a_slider(visitor, capsys):
         const slider = document.getElementById("capacity");
         const pictures = () => Number(document.getElementById("took").dataset.pictures);
         const before = pictures();
-        let left = 100;
+        let left = 50;
         const timer = setInterval(() => {
           slider.value = 1 + (left % 16) / 16;
           slider.dispatchEvent(new Event("input"));
