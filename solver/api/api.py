@@ -179,9 +179,13 @@ def optimize(
             task.begin_from(initial)
         return task
 
-    def run(make: Callable[[], Task], limit: Clock = clock) -> Result:
+    def run(
+        make: Callable[[], Task],
+        limit: Clock = clock,
+        heard: ProgressListener | None = listener,
+    ) -> Result:
         task = task_in_time(make, limit) or unready_task(kind, instance)
-        return SolveRun(task, selection, options, listener, limit, params).execute()
+        return SolveRun(task, selection, options, heard, limit, params).execute()
 
     if runtime is None:
         result = run(lambda: prepared(kind.task(instance, exact=exact)))
@@ -192,6 +196,7 @@ def optimize(
             prepared,
             clock,
             params.steps.any_order_share,
+            listener,
         )
     if inner is not None:
         result = of_both_levels(inner, result, inner_results)

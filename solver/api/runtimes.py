@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ppsolve.models.core.result import Result
@@ -12,6 +13,7 @@ from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import all_kinds, kind_of
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.kinds.narrowing import Narrowing
+from ppsolve.solver.run.progress import Progress, ProgressListener
 from ppsolve.solver.run.task import Task
 
 FIELD = "runtime"
@@ -47,12 +49,14 @@ def optimize_for(
     prepare: Callable[..., Task],
     clock: Clock,
     any_order_share: float,
+    listener: ProgressListener | None,
 ) -> Result:
     """Find the best schedule that a runtime runs, then the best of all within the same time.
 
     `run` solves the task that a function makes, by default within the clock of the call; `prepare`
     prepares a task as the call asks, or to begin with a schedule that is given. `any_order_share`
     is the share of the time left for the best of all schedules, which is not sought without any.
+    The listener hears nothing of that search but its phases.
     """
     if not narrowing.is_finite:
         result = run(lambda: prepare(narrowing.task()))
@@ -69,12 +73,33 @@ def optimize_for(
         return result
     update: dict[str, Any] = {}
     if any_order_share and not result.stop_reason.is_by_caller:
+        began = clock.elapsed
         best = run(
             lambda: prepare(narrowing.any_order(), tasks[0].schedule),
             clock.share(any_order_share),
+            None if listener is None else _phases_beside(result, listener, clock),
         )
+        best = best.model_copy(update={"wall_seconds": round(clock.elapsed - began, 3)})
         if best.stop_reason.is_by_caller:
             update["stop_reason"] = best.stop_reason
     update |= narrowing.fields(tasks[0], result, best)
     update["wall_seconds"] = round(clock.elapsed, 3)
     return result.model_copy(update=update)
+
+
+def _phases_beside(
+    result: Result, listener: ProgressListener, clock: Clock
+) -> ProgressListener:
+    """Return a listener to another search: its phases are told beside the figures of a result."""
+    answer: dict[str, Any] = {
+        "incumbent": result.value,
+        "bound": result.bound,
+        "gap": result.gap,
+    }
+
+    def tell(news: Progress) -> None:
+        if news.event == "phase":
+            source = f"any schedule: {news.source}"
+            listener(replace(news, seconds=clock.elapsed, source=source, **answer))
+
+    return tell

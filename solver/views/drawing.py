@@ -20,6 +20,7 @@ from ppsolve.solver.views.figures import (
     figures,
     percent,
     ratio,
+    seconds,
     shorten,
 )
 from ppsolve.solver.views.schedule_view import (
@@ -65,6 +66,14 @@ class Drawing:
             over = result.bubble_over_compute
             extra = f"  ({ratio(over)} of compute)" if over is not None else ""
             yield bubble_name(result), ratio(result.bubble_ratio) + extra
+
+    def proof(self, result: Result) -> str:
+        """Return the claim about a schedule that is as short as its bound."""
+        return "proved optimal"
+
+    def took(self, result: Result) -> str:
+        """Return the time of the search in words."""
+        return seconds(result.wall_seconds)
 
     def parts(
         self, source: Result | HeuristicEntry, unit: str

@@ -104,7 +104,7 @@ def caption_of(result: Result) -> str:
     if result.value is not None:
         phrases.append(("" if name == unit else f"{name} ") + with_unit(value, unit))
     if result.gap == 0 and result.bound_by:
-        phrases.append("proved optimal")
+        phrases.append(drawing_of(result.kind).proof(result))
     elif result.bound is not None:
         phrases.append(f"lower bound {with_unit(bound, unit)}")
         phrases += [] if result.gap is None else [f"gap {percent(result.gap)}"]

@@ -21,7 +21,14 @@ from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.solver.kinds.pipeline.claimed import RULE, as_claimed
 from ppsolve.solver.views.drawing import Drawing, Facts
-from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
+from ppsolve.solver.views.figures import (
+    ABSENT,
+    counted,
+    figure,
+    figures,
+    percent,
+    seconds,
+)
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
 
@@ -50,6 +57,22 @@ class PipelineDrawing(Drawing):
             )
         yield from _modes(result, pipeline)
         yield from _origin(pipeline)
+
+    def proof(self, result: Result) -> str:
+        """Return the claim, which for a runtime is one about what the runtime runs."""
+        from ppsolve.solver.kinds.pipeline.runtimes.families import family_of
+
+        runtime = cast("PipelineResult", result).runtime
+        words = "" if runtime is None else f" for {family_of(runtime.name).title}"
+        return super().proof(result) + words
+
+    def took(self, result: Result) -> str:
+        """Return the time of the search, apart from the one for any schedule."""
+        runtime = cast("PipelineResult", result).runtime
+        if runtime is None or runtime.free_seconds is None:
+            return super().took(result)
+        own = seconds(result.wall_seconds - runtime.free_seconds)
+        return f"{own}, then {seconds(runtime.free_seconds)} for any schedule"
 
     def view(self, view: ScheduleView) -> ScheduleReport:
         """Return the chart and the figures, with what each stage does with its activations."""
@@ -82,6 +105,8 @@ def _runtime(result: PipelineResult) -> Facts:
     best = "any order" if runtime.orders is None else runtime.order or "no order fits"
     timed = "" if runtime.orders is None else f" ({runtime.orders} timed)"
     yield "runtime", f"{runtime.name}, {best}{timed}"
+    if runtime.virtual_stages and len(runtime.virtual_stages) > 1:
+        yield "virtual stages", _bounds_of_chunks(runtime.virtual_stages)
     if runtime.transfers is not None:
         yield "transfers", _worth_of_waits(runtime.transfers)
     if runtime.free_value is None:
@@ -89,10 +114,25 @@ def _runtime(result: PipelineResult) -> Facts:
     value, bound = figures(runtime.free_value, runtime.free_bound)
     text = f"{value} {result.time_unit}, bound {bound}"
     if runtime.price is not None and result.value is not None:
-        text += f"; the rules of {runtime.name} cost {percent(runtime.price)}"
+        text += f"; the rules of {runtime.name} cost "
         if runtime.free_bound and runtime.free_bound < runtime.free_value:
-            text += f", at most {percent(result.value / runtime.free_bound - 1)}"
+            most = percent(result.value / runtime.free_bound - 1)
+            text += f"at least {percent(runtime.price)} and at most {most}"
+        else:
+            text += percent(runtime.price)
     yield "any schedule", text
+
+
+def _bounds_of_chunks(bounds: Mapping[int, Any]) -> str:
+    """Return in words what each number of virtual stages takes at least."""
+    fitting = {n: bound for n, bound in bounds.items() if bound is not None}
+    texts = [
+        f"{n}: at least {text}"
+        for n, text in zip(fitting, figures(*fitting.values()), strict=True)
+    ]
+    if others := [str(n) for n in bounds if n not in fitting]:
+        texts.append(f"{', '.join(others)}: no split fits")
+    return "; ".join(texts)
 
 
 def _worth_of_waits(transfers: dict[str, Any]) -> str:

@@ -120,7 +120,7 @@ def ending(
     if note:
         yield "rounding", note
     why = wording.spaced(result.stop_reason)
-    yield "stopped", f"{why} after {seconds(result.wall_seconds)}"
+    yield "stopped", f"{why} after {drawing_of(result.kind).took(result)}"
     if verbose:
         yield "seed", f"{result.seed}, workers {result.workers or 'all'}"
         yield "versions", ", ".join(f"{k} {v}" for k, v in result.versions if v)

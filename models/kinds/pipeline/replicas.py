@@ -176,11 +176,16 @@ class RuntimeFigures(Reported):
         recompute.
     free_value, free_bound : number, optional
         Value and bound of the best of all schedules, whatever the runtime runs.
+    free_seconds : float, optional
+        Time spent on the search for the best of all schedules.
     price : float, optional
         Share of `free_value` by which the schedule is longer.
     transfers : dict, optional
         Best value by how ranks wait for transfers, where that is a setting: ``default``,
         ``warm-up flush``, ``no overlap``.
+    virtual_stages : dict, optional
+        By number of virtual stages of each device, where layers are shared out: a proved bound on
+        the value of such schedules; None where no split of the layers fits.
     waits : dict, optional
         Time for which each rank is idle before its last op, where ranks wait for transfers:
         ``work`` while what its next op needs is not made, ``transfers`` when it is.
@@ -192,8 +197,10 @@ class RuntimeFigures(Reported):
     orders: int | None = None
     free_value: Figure | None = None
     free_bound: Figure | None = None
+    free_seconds: float | None = None
     price: float | None = None
     transfers: dict[str, Figure] | None = None
+    virtual_stages: dict[int, Figure | None] | None = None
     waits: dict[str, list[Figure]] | None = None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.options import OpenProblem
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.models.core.result import StopReason
+from ppsolve.models.core.result import Bottleneck, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.kinds.pipeline.filler_devices import CHOSEN_DEVICES, device_choices
 from ppsolve.models.kinds.pipeline.fused import CHOSEN_BLOCKS
@@ -41,6 +41,7 @@ from ppsolve.solver.kinds.pipeline.chosen import (
     search_orders,
     solve_jointly,
 )
+from ppsolve.solver.kinds.pipeline.layers.bottleneck import bottleneck_of_layers
 from ppsolve.solver.kinds.pipeline.layers.chain import LayerChain, is_chain
 from ppsolve.solver.kinds.pipeline.layers.linear import least_times, mean_work
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, balanced_split
@@ -522,6 +523,10 @@ class ChoiceTask(ScheduleTask):
             ops = np.union1d(base.ops_by_resource[resource], mobile)
             work += int(heads[ops].min() + rest[ops].min())
         self.board.raise_bound(-(-work // len(base.span_resources)), AVERAGE)
+
+    def bottleneck(self) -> Bottleneck | None:
+        """Return the bottleneck by the strongest rule, which may be one over all splits."""
+        return bottleneck_of_layers(self, super().bottleneck())
 
     @property
     def _mobile(self) -> list[int]:

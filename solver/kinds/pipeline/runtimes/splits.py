@@ -438,6 +438,15 @@ class RuntimeSplits:
         return min(self.value, min(ruled.bound_of_orders for ruled in self.ruled))
 
     @property
+    def bounds_by_stages(self) -> dict[int, int]:
+        """Ticks below which no split into so many stages is; `NEVER` where none fits."""
+        bounds: dict[int, int] = {}
+        for ruled in self.ruled:
+            stages = ruled.shape.stages
+            bounds[stages] = min(bounds.get(stages, NEVER), ruled.bound_of_orders)
+        return bounds
+
+    @property
     def num_settings(self) -> int:
         """Number of settings that were looked at, one by one or all of a rule together."""
         return sum(len(ruled.contenders) or 1 for ruled in self.ruled)

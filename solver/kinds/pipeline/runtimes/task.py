@@ -33,6 +33,7 @@ from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import ExactAnswer, SearchLimits
 from ppsolve.solver.heuristics.heuristic import HeuristicOutcome
 from ppsolve.solver.kinds.pipeline.claimed import RULE
+from ppsolve.solver.kinds.pipeline.layers.bottleneck import bottleneck_of_layers
 from ppsolve.solver.kinds.pipeline.layers.ordered import LAYERS, even_counts
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape, shape_of
 from ppsolve.solver.kinds.pipeline.programs.waited import waits_of
@@ -292,7 +293,7 @@ class RuntimeTask(ScheduleTask):
     def bottleneck(self) -> Bottleneck | None:
         """Return that all orders were timed, of a run that timed them all."""
         if self.board.bound.name != ORDERS_OF_RUNTIME:
-            return super().bottleneck()
+            return bottleneck_of_layers(self, super().bottleneck())
         return Bottleneck(
             rule=ORDERS_OF_RUNTIME,
             value=self.shown(self.board.bound.value),
@@ -317,8 +318,10 @@ class RuntimeTask(ScheduleTask):
             orders=self.num_settings,
             free_value=value,
             free_bound=bound,
+            free_seconds=None if free is None else free.wall_seconds,
             price=price,
             transfers=self._best_by_waits(),
+            virtual_stages=self._bounds_by_chunks(),
             waits=None if best is None else self._waits(self.settings[best.by]),
         )
 
@@ -327,6 +330,17 @@ class RuntimeTask(ScheduleTask):
         if settings.programs is None or self.schedule is None:
             return None
         return shown_waits(self, waits_of(self.schedule, is_whole=True))
+
+    def _bounds_by_chunks(self) -> dict[int, Any] | None:
+        """Return a bound for each number of virtual stages, None where a split is given."""
+        if self.splits is None:
+            return None
+        return {
+            stages // self.instance.num_devices: (
+                None if bound >= NEVER else self.shown(bound)
+            )
+            for stages, bound in self.splits.bounds_by_stages.items()
+        }
 
     def _best_by_waits(self) -> dict[str, Any] | None:
         """Return the best value of each way to wait for transfers, None where there is one."""

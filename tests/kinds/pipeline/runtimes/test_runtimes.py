@@ -32,6 +32,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.families import (
     family_of,
 )
 from ppsolve.solver.kinds.pipeline.runtimes.task import RuntimeTask, by_index
+from ppsolve.solver.views.drawings import caption_of
 from tests.kinds.pipeline.runtimes import megatron
 from tests.kinds.pipeline.runtimes.cases import (
     LOOPED,
@@ -162,6 +163,25 @@ class TestMegatron:
         assert result.value == 9
         assert (result.runtime.free_value, result.runtime.free_bound) == (7, 7)
         assert result.runtime.price == pytest.approx(9 / 7 - 1)
+        assert caption_of(result).endswith("proved optimal for Megatron-LM")
+
+    def test_listeners_hear_figures_of_the_runtime_alone(self) -> None:
+        """The search for any schedule, which ends at 7, is told beside them."""
+        heard = []
+        result = solved(
+            pipeline(2, 2, times=SPLIT),
+            "megatron",
+            time_limit=20,
+            heuristics=None,
+            on_progress=heard.append,
+        )
+        assert {news.incumbent for news in heard} - {None} == {result.value}
+        assert (heard[-1].incumbent, heard[-1].bound) == (result.value, result.bound)
+        beside = [news for news in heard if news.source.startswith("any schedule: ")]
+        assert {news.event for news in beside} == {"phase"}
+        moments = [news.seconds for news in heard]
+        assert moments == sorted(moments)
+        assert 0 < result.runtime.free_seconds < result.wall_seconds
 
     def test_the_best_of_all_is_no_worse(self) -> None:
         """Its search begins with what the runtime runs."""

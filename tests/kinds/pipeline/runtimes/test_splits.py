@@ -166,6 +166,25 @@ def test_each_split_is_timed_as_a_pipeline_of_its_own(fields: Any, chunks: int) 
     assert ppsolve.check(instance, document_of(result)) == []
 
 
+def test_each_number_of_virtual_stages_has_a_bound() -> None:
+    """A question of that number alone is not below it."""
+    few = copy.deepcopy(SMALL)
+    few["layers"]["body"]["count"] = 7
+    bounds = solved(PipelineInstance.parse(few), "megatron").runtime.virtual_stages
+    assert list(bounds) == [1, 2]
+    for chunks, bound in bounds.items():
+        placed = {"placement": "interleaved", "stages_per_device": chunks}
+        alone = solved(PipelineInstance.parse(few | placed), "megatron")
+        assert (alone.value is None) == (bound is None)
+        assert bound is None or bound <= alone.value
+
+
+def test_the_bottleneck_is_not_a_device_that_any_split_could_relieve() -> None:
+    small = PipelineInstance.parse(SMALL)
+    found = ppsolve.optimize(small, time_limit=0, heuristics=["split-1f1b"])
+    assert (found.bottleneck.rule, found.bottleneck.about) == ("layers", None)
+
+
 def test_layers_of_no_time() -> None:
     """Forwards of no time: memory is that of moments."""
     layers = {
