@@ -109,7 +109,7 @@ def instances_of(
     """Yield the instances of recipes: words that one would type behind ``ppsolve generate``.
 
     Each comes with the name of its recipe, which may stand before the options, and what it was
-    drawn by. A file has a recipe in each line; empty lines and those that begin with ``#`` do not
+    drawn by. A file has a recipe in each line; empty lines and comments after ``#`` do not
     count. A recipe without a ``--count`` of its own gives `count` instances, from successive seeds.
     An `InputError` names a recipe that cannot be used, or its file and line.
     """
@@ -118,8 +118,9 @@ def instances_of(
     for path in files:
         source = source_name(path)
         for number, line in enumerate(read_text(path).splitlines(), 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                yield from _instances(line, count, f"{source}: line {number}")
+            recipe = re.sub(r"(^|\s)#.*", "", line)
+            if recipe.strip():
+                yield from _instances(recipe, count, f"{source}: line {number}")
 
 
 def drawn_again(recipe: str, seed: int) -> Instance:

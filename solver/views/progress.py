@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from ppsolve.models.core.result import HeuristicStatus, Status
+from ppsolve.models.core.result import HeuristicStatus, OwnBoundStatus, Status
 from ppsolve.models.documents.printable import LONGEST_LINE, printable
 from ppsolve.solver.run.progress import Progress, ProgressListener
 from ppsolve.solver.views.figures import counted, figures, percent, seconds
@@ -24,7 +24,11 @@ from ppsolve.solver.views.terminal import TerminalConsole
 from ppsolve.solver.views.wording import with_unit
 
 if TYPE_CHECKING:
-    from ppsolve.models.studies.bench.file import BenchRecord
+    from ppsolve.models.studies.bench.file import (
+        BenchHeuristic,
+        BenchOwnBound,
+        BenchRecord,
+    )
     from ppsolve.solver.studies.plan.progress import PlanListener, PlanProgress
 
 PER_SECOND = "samples/s"
@@ -225,16 +229,15 @@ def _outcome(record: BenchRecord) -> str:
 
 
 def own_failures(records: Iterable[BenchRecord]) -> Iterator[str]:
-    """Yield in a line each way in which users' heuristics failed, its reason in full."""
-    entries = [
-        entry
-        for r in records
-        for entry in r.heuristics
-        if entry.name in r.settings.get("code", ())
-    ]
+    """Yield in a line each way in which users' functions failed, its reason in full."""
+    entries: list[BenchHeuristic | BenchOwnBound] = []
+    for r in records:
+        code = r.settings.get("code", ())
+        entries += [entry for entry in r.heuristics if entry.name in code]
+        entries += r.own_bounds or ()
     reasons_of: dict[tuple[str, ...], list[str]] = {}
     for entry in entries:
-        if entry.status is HeuristicStatus.FAILED:
+        if entry.status in {HeuristicStatus.FAILED, OwnBoundStatus.FAILED}:
             reason = entry.reason or "no reason given"
             # What is raised at one place may name figures of its instance.
             cause = entry.name, reason.partition(":")[0], reason.rpartition(" (")[2]

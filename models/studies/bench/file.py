@@ -19,6 +19,7 @@ from ppsolve.models.core.result import (
     LARGEST,
     Figure,
     HeuristicStatus,
+    OwnBoundStatus,
     Status,
     StopReason,
 )
@@ -85,6 +86,15 @@ class BenchBound(BenchLine):
     value: Value
 
 
+class BenchOwnBound(BenchLine):
+    """A user's lower bound, which proves nothing, and why it has no value or a wrong one."""
+
+    name: str
+    status: OwnBoundStatus
+    value: Value | None = None
+    reason: str | None = None
+
+
 class BenchPeer(BenchLine):
     """Another solver on the same instance, with the same limits."""
 
@@ -130,6 +140,7 @@ class BenchRecord(BenchLine):
     seconds_to_best: Seconds | None = None
     seconds_to_proof: Seconds | None = None
     bounds: tuple[BenchBound, ...] = ()
+    own_bounds: tuple[BenchOwnBound, ...] | None = None
     heuristics: tuple[BenchHeuristic, ...] = ()
     anytime: tuple[Moment, ...] = Field(default=(), max_length=MOST_MOMENTS)
     peers: tuple[BenchPeer, ...] | None = None
@@ -142,7 +153,7 @@ class BenchRecord(BenchLine):
 
     def line(self) -> bytes:
         """Return the record as one line of a file, its end included."""
-        parts = ("peers", "recipe", "recipe_seed", "instance_document")
+        parts = ("own_bounds", "peers", "recipe", "recipe_seed", "instance_document")
         left_out = {name for name in parts if getattr(self, name) is None}
         return self.model_dump_json(exclude=left_out).encode() + b"\n"
 

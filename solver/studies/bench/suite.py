@@ -161,6 +161,7 @@ def solve_item(item: BenchItem) -> dict[str, Any]:
                 if bound.value is not None
             ),
         ],
+        "own_bounds": [bound.model_dump() for bound in result.own_bounds] or None,
         "heuristics": [history.heuristic(entry) for entry in result.heuristics],
         "anytime": history.curve(result),
     }

@@ -277,7 +277,7 @@ def test_wrong_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "r.txt").write_text(f"# recipes\n{TINY}\nb --devices y\n")
+    (tmp_path / "r.txt").write_text(f"# recipes\n{TINY}  # few\nb --devices y\n")
     done = CliRunner().invoke(build(), ["bench", *arguments, "-o", "x.jsonl"])
     assert done.exit_code == 2
     assert f"error: {error}" in done.stderr

@@ -44,6 +44,15 @@ def test_failures_of_users_heuristics_are_told_once_for_each_place() -> None:
     ]
 
 
+def test_failures_of_users_bounds_are_told_too() -> None:
+    failed = {"name": "b.py:g", "status": "failed", "reason": "TypeError: no (b.py:5)"}
+    other = {"name": "b.py:g", "status": "not_refuted", "value": 3}
+    records = [record("o", own_bounds=[entry]) for entry in (failed, other)]
+    assert list(own_failures(records)) == [
+        "b.py:g failed on 1 of 2 instances: TypeError: no (b.py:5)"
+    ]
+
+
 def test_lines_come_at_times_and_for_failures() -> None:
     stream, moments = io.StringIO(), iter([0.0, 2.0, 12.0, 12.0, 13.0, 14.0])
     shown = TallyProgress(stream, 10, 4, clock=lambda: next(moments))
