@@ -96,9 +96,13 @@ class Layers(StrictModel):
         for field in ("first", "last"):
             other = getattr(self, field)
             if other is not None and other.is_split != self.body.is_split:
-                raise InputError(
-                    "expected the backwards that the body has", field=field
+                names = (
+                    "backward_input and backward_weight"
+                    if self.body.is_split
+                    else "backward"
                 )
+                text = f"expected {names}, as of the body; 0 where there is none"
+                raise InputError(text, field=field)
         seen = {KEPT}
         for number, mode in enumerate(self.recompute):
             if mode.name in seen:
