@@ -12,7 +12,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+
+# What the page asks for first, from a service that starts: its own processes are among the costs.
+FIRST_PAGE = """
+import subprocess, sys, urllib.request
+command = [sys.executable, "-m", "ppsolve", "explore", "--no-browser"]
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+    urllib.request.urlopen(service.stdout.readline().strip()).read()
+    service.terminate()
+"""
 
 CALL = "from ppsolve.solver.cli.main import run; run()"
 BASE = "import numpy, pydantic"
@@ -32,8 +42,10 @@ def commands(instance: Path, result: Path) -> dict[str, list[str]]:
         "ppsolve check (4x8, its result)": ["check", str(result)],
         "ppsolve optimize (4x8)": ["optimize", str(instance), "--quiet"],
     }
+    pages = {"ppsolve explore, first page": [*python, FIRST_PAGE]}
     bare = {statement: [*python, statement] for statement in statements}
-    return bare | {name: [*python, CALL, *rest] for name, rest in arguments.items()}
+    calls = {name: [*python, CALL, *rest] for name, rest in arguments.items()}
+    return bare | calls | (pages if find_spec("uvicorn") else {})
 
 
 def main() -> None:

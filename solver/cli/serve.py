@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -91,14 +91,9 @@ def explore_command(
 
 
 def _settings() -> type[ServiceSettings]:
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        text = "the service is not installed; install ppsolve[serve]"
-        raise InputError(text) from None
-    from ppsolve.solver.service.settings import ServiceSettings
+    from ppsolve.solver.service.settings import ServiceSettings, expect_installed
 
+    expect_installed()
     return ServiceSettings
 
 
@@ -113,42 +108,17 @@ def _token(path: Path) -> str:
 
 
 def _serve(settings: ServiceSettings, *, opens: bool) -> None:
-    import socket
     import webbrowser
 
-    import uvicorn
-
     from ppsolve.solver.service.app import build_app
+    from ppsolve.solver.service.server import address_of, listening, server_of
 
     app = build_app(settings)
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((settings.host, settings.port))
-            # Whoever reads the address below may connect at once.
-            listener.listen(2048)
-        except OSError as error:
-            text = f"cannot listen at {settings.host}: {error.strerror}"
-            raise InputError(text, field="--port") from None
-        port = listener.getsockname()[1]
-        name = f"[{settings.host}]" if ":" in settings.host else settings.host
-        typer.echo(f"http://{name}:{port}/")
-        if opens:
-            webbrowser.open(f"http://{name}:{port}/")
-        _run(uvicorn, app, settings, listener)
-
-
-def _run(uvicorn: Any, app: Any, settings: ServiceSettings, listener: Any) -> None:
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=settings.connections,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
-    )
+    listener = listening(settings)
+    address = address_of(listener)
+    typer.echo(address)
+    if opens:
+        webbrowser.open(address)
     # Signals end it as they should: once it has ended, it raises them again.
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+    with listener, suppress(KeyboardInterrupt):
+        server_of(app, settings).run(sockets=[listener])

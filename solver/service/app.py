@@ -21,24 +21,18 @@ from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 
 from ppsolve import __version__
-from ppsolve.solver.api.registry import all_heuristics
 from ppsolve.solver.service.answering import AnswerPool
-from ppsolve.solver.service.described import answers_of, body_of, described
+from ppsolve.solver.service.described import described
+from ppsolve.solver.service.examples import ASKED
 from ppsolve.solver.service.gate import Gate, add_problems
 from ppsolve.solver.service.jobs import JobRunner
 from ppsolve.solver.service.metrics import RequestCounts
-from ppsolve.solver.service.problems import HttpProblem, ProblemError
-from ppsolve.solver.service.questions import QUESTIONS
+from ppsolve.solver.service.problems import HttpProblem, ProblemError, busy
 from ppsolve.solver.service.settings import ServiceSettings
 from ppsolve.solver.service.store import JobState, JobStore, StoredJob
 from ppsolve.solver.views import page
-from ppsolve.solver.views.heuristics import heuristic_rows
-from ppsolve.solver.views.schema import schema_of
 
 PAGE = Path(__file__).parent / "page"
-CHART = Path(page.__file__).parent / "assets"
-"""The chart of reports, whose modules the page loads."""
-
 CHART = Path(page.__file__).parent / "assets"
 """The chart of reports, whose modules the page imports."""
 
@@ -55,6 +49,7 @@ class Service:
         self.runner = JobRunner(settings, self.store)
         self.pool = AnswerPool(settings)
         self.counts = RequestCounts()
+        self._held = 0  # bytes of requests
 
     @asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
@@ -70,22 +65,38 @@ class Service:
 
     async def ask(self, path: str, request: Request) -> bytes:
         """Return the answer to the question in a request."""
-        return await self.pool.answer(path, await self._body(request))
+        async with self._body(request) as body:
+            return await self.pool.answer(path, body)
 
-    async def _body(self, request: Request) -> bytes:
+    async def submit(self, request: Request) -> StoredJob:
+        """Return the job of the question in a request, an equal one if it is there."""
+        async with self._body(request) as body:
+            task, digest = json.loads(await self.pool.answer("jobs", body))
+            question = body.decode()
+            return await run_in_threadpool(self.runner.submit, task, digest, question)
+
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request, whose bytes are counted as long as it is in use."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind.lower() != "application/json":
             # A page of another site may send text unasked; JSON it may not.
             text = "expected a JSON document, with Content-Type: application/json"
             raise ProblemError(HttpProblem(415, "content-type", text))
-        limit, body = self.settings.body_bytes, bytearray()
+        body = bytearray()
+        try:
+            await self._receive(request, body)
+            yield bytes(body)
+        finally:
+            self._held -= len(body)
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
         try:
             async with asyncio.timeout(self.settings.body_seconds):
                 async for chunk in request.stream():
                     body += chunk
-                    if len(body) > limit:
-                        text = f"expected at most {limit} bytes"
-                        raise ProblemError(HttpProblem(413, "too-large", text))
+                    self._held += len(chunk)
+                    self._refuse_more(len(body))
         except ClientDisconnect:
             # Nobody reads it, nor is it a defect.
             raise ProblemError(
@@ -94,13 +105,14 @@ class Service:
         except TimeoutError:
             text = f"expected all of it within {self.settings.body_seconds:g} s"
             raise ProblemError(HttpProblem(408, "slow", text)) from None
-        return bytes(body)
 
-    async def submit(self, request: Request) -> StoredJob:
-        """Return the job of the question in a request, an equal one if it is there."""
-        body = await self._body(request)
-        task, digest = json.loads(await self.pool.answer("jobs", body))
-        return await run_in_threadpool(self.runner.submit, task, digest, body.decode())
+    def _refuse_more(self, size: int) -> None:
+        limit = self.settings.body_bytes
+        if size > limit:
+            text = f"expected at most {limit} bytes"
+            raise ProblemError(HttpProblem(413, "too-large", text))
+        if self._held > self.settings.held_bytes:
+            raise ProblemError(busy("other requests fill the memory", 1))
 
     async def job(self, id: str) -> StoredJob:
         """Return a job; raises `ProblemError` where there is none."""
@@ -204,14 +216,9 @@ def _questions(service: Service) -> APIRouter:
 
         return ask
 
-    for name, question in QUESTIONS.items():
-        routes.post(
-            f"/{name}",
-            name=name,
-            summary=(question.__doc__ or "").splitlines()[0],
-            openapi_extra=body_of(name),
-            responses=answers_of(name),
-        )(route(name))
+    for name in ASKED:
+        if name != "jobs":
+            routes.post(f"/{name}", name=name)(route(name))
     return routes
 
 
@@ -231,8 +238,6 @@ def _jobs(service: Service) -> APIRouter:
         "",
         summary="Begin a job, or find the equal one that is there.",
         status_code=202,
-        openapi_extra=body_of("jobs"),
-        responses=answers_of("jobs", 202),
     )
     async def submit(request: Request) -> Response:
         job = await service.submit(request)
@@ -268,10 +273,15 @@ def _facts(service: Service) -> APIRouter:
 
     @routes.get("/schema", summary="JSON Schema of an instance, or of `kind`.")
     def schema(kind: str | None = None) -> dict[str, Any]:
+        from ppsolve.solver.views.schema import schema_of
+
         return schema_of(kind)
 
     @routes.get("/heuristics", summary="What heuristics do, need and are from.")
     def heuristics() -> list[dict[str, Any]]:
+        from ppsolve.solver.api.registry import all_heuristics
+        from ppsolve.solver.views.heuristics import heuristic_rows
+
         return heuristic_rows(list(all_heuristics().values()))
 
     @routes.get("/instance", summary="The instance that the page shows first, or null.")

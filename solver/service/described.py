@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from ppsolve.solver.service.examples import ANSWERED, ASKED
-from ppsolve.solver.service.questions import QUESTIONS
-from ppsolve.solver.service.tasks import TASKS
 
 TEMPLATE = "#/components/schemas/{model}"
 
@@ -28,23 +28,12 @@ PROBLEM_SCHEMA = {
 }
 
 
-def body_of(path: str) -> dict[str, Any]:
-    """Return the description of the body of a question, with an example."""
-    models = list(TASKS.values()) if path == "jobs" else [QUESTIONS[path]]
-    schemas = [{"$ref": TEMPLATE.format(model=model.__name__)} for model in models]
-    schema = schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
-    content = {"application/json": {"schema": schema, "example": ASKED[path]}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def answers_of(path: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return the description of the answers to a question, with an example."""
-    content = {"application/json": {"example": ANSWERED[path]}}
-    return {status: {"description": "the answer, or a part of it", "content": content}}
-
-
 def described(routes: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the description of routes with the models of bodies and of problems."""
+    """Return the description of routes with bodies, examples, and the models of both."""
+    # Models are imported where somebody asks for them.
+    from ppsolve.solver.service.questions import QUESTIONS
+    from ppsolve.solver.service.tasks import TASKS
+
     document = routes()
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for model in (*QUESTIONS.values(), *TASKS.values()):
@@ -52,6 +41,17 @@ def described(routes: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         schemas |= schema.pop("$defs", {})
         schemas[model.__name__] = schema
     schemas["Problem"] = PROBLEM_SCHEMA
+    for path, asked in ASKED.items():
+        operation = document["paths"][f"/{path}"]["post"]
+        is_job = path == "jobs"
+        models = (*TASKS.values(),) if is_job else (QUESTIONS[path],)
+        if not is_job:
+            operation["summary"] = (QUESTIONS[path].__doc__ or "").splitlines()[0]
+        operation["requestBody"] = {"required": True, "content": _body(models, asked)}
+        operation["responses"]["202" if is_job else "200"] = {
+            "description": "the answer, or a part of it",
+            "content": {"application/json": {"example": ANSWERED[path]}},
+        }
     problem = {
         "description": "why there is no answer",
         "content": {
@@ -67,3 +67,9 @@ def described(routes: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     return document
+
+
+def _body(models: Sequence[type[BaseModel]], example: Any) -> dict[str, Any]:
+    schemas = [{"$ref": TEMPLATE.format(model=model.__name__)} for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
+    return {"application/json": {"schema": schema, "example": example}}

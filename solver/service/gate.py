@@ -13,7 +13,12 @@ from starlette.exceptions import HTTPException
 from ppsolve.models.documents.errors import ErrorCode, PpsolveError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.service.metrics import RequestCounts
-from ppsolve.solver.service.problems import PROBLEM, HttpProblem, ProblemError
+from ppsolve.solver.service.problems import (
+    PROBLEM,
+    HttpProblem,
+    ProblemError,
+    busy,
+)
 from ppsolve.solver.service.settings import LOOPBACK, ServiceSettings
 from ppsolve.solver.service.store import StoreError
 
@@ -31,7 +36,7 @@ LOCAL_POLICY = f"{POLICY} http://localhost:* http://127.0.0.1:*"
 
 
 class Gate:
-    """Middleware: names of the host, headers, counts.
+    """Middleware: names of the host, requests at once, headers, counts.
 
     `app`: the application behind it.
     """
@@ -40,7 +45,8 @@ class Gate:
         self, app: Any, settings: ServiceSettings, counts: RequestCounts
     ) -> None:
         self._app, self._counts = app, counts
-        self._is_local = settings.is_local
+        self._is_local, self._most = settings.is_local, settings.requests
+        self._active = 0
         policy = LOCAL_POLICY if settings.is_local else POLICY
         self._headers = [
             (b"content-security-policy", policy.encode()),
@@ -63,18 +69,25 @@ class Gate:
                 message["headers"] = [*message["headers"], *self._headers]
             await send(message)
 
+        self._active += 1
         try:
-            if self._is_local and _host(scope) not in LOOPBACK:
-                # Names that are made to lead to this machine would open it to pages of others.
-                text = "expected localhost or 127.0.0.1 as the host"
-                await response_of(HttpProblem(421, "host", text))(
-                    scope, receive, send_with_headers
-                )
-            else:
-                await self._app(scope, receive, send_with_headers)
+            problem = self._obstacle(scope)
+            app = self._app if problem is None else response_of(problem)
+            await app(scope, receive, send_with_headers)
         finally:
+            self._active -= 1
             route = getattr(scope.get("route"), "path", "page")
             self._counts.add(route, status, time.monotonic() - began)
+
+    def _obstacle(self, scope: Any) -> HttpProblem | None:
+        if self._is_local and _host(scope) not in LOOPBACK:
+            # Names that are made to lead to this machine would open it to pages of others.
+            return HttpProblem(
+                421, "host", "expected localhost or 127.0.0.1 as the host"
+            )
+        if self._active > self._most:
+            return busy(f"{self._most} requests are being answered", 1)
+        return None
 
 
 def _host(scope: Any) -> str:

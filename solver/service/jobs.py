@@ -5,34 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ppsolve.models.studies.bench.file import Failure
-from ppsolve.solver.run.options import default_workers
-from ppsolve.solver.service.problems import HttpProblem, ProblemError
+from ppsolve.solver.service.problems import ProblemError, busy
 from ppsolve.solver.service.settings import ServiceSettings
 from ppsolve.solver.service.store import JobState, JobStore, StoredJob, StoreError
-from ppsolve.solver.service.tasks import JobTask, TaskDefaults, read_task
-from ppsolve.solver.studies.bench.cluster import DaskEngine
-from ppsolve.solver.studies.bench.fork_server import EngineError, shared_fork_server
-from ppsolve.solver.studies.bench.machine import GIB, memory_share
-from ppsolve.solver.studies.bench.pool import (
-    CallLink,
-    Engine,
-    Finished,
-    Limits,
-    LocalEngine,
-    wall_cap,
-)
-
-CRASHES = 3
-"""How often a job is begun whose process is killed."""
 
 PAUSE = 1.0
 """Seconds until a thread looks again for jobs, for its store or for its cluster."""
 
-REMEMBERED = 200
+REMEMBERED = 50
 """Jobs whose news are kept; of older ones that have ended only the result is."""
 
 MOST_NEWS = 2000
@@ -101,10 +84,7 @@ class JobRunner:
         most = self._settings.jobs
         job = self._store.add(task, digest, question, most)
         if job is None:
-            text = f"{most} jobs are waiting; ask again later"
-            raise ProblemError(
-                HttpProblem(429, "busy", text, headers=(("Retry-After", "10"),))
-            )
+            raise ProblemError(busy(f"{most} jobs are waiting", 10))
         self._waiting.release()
         return job
 
@@ -126,7 +106,7 @@ class JobRunner:
         live.stop.set()
 
     def _serve(self) -> None:
-        while not self._closing.is_set():
+        while self._is_open():
             try:
                 job = self._store.begin()
                 self.fault = None
@@ -145,28 +125,29 @@ class JobRunner:
                 self._end(job, JobState.FAILED, error=text)
 
     def _run(self, job: StoredJob) -> None:
-        live, task = self.live(job), read_task(job.question)
+        # The library takes longer to import than a page to show.
+        from ppsolve.solver.service.job_run import JobRun
+        from ppsolve.solver.studies.bench.fork_server import EngineError
+
+        live = self.live(job)
         live.tell({"event": "running"})
         try:
-            defaults = TaskDefaults(self._threads_of_jobs, self._settings.job_seconds)
-            function, items = task.calls(defaults)
-            answers = list(self._answers(task, live, function, items))
+            end = JobRun(self._settings, self._is_open).run(job, live)
         except EngineError as error:
+            # Nothing was begun, so that it does not count.
+            self._keep(lambda: self._store.put_back(job.id, job.attempts - 1))
             self.fault = str(error)
-            self._keep(lambda: self._store.put_back(job.id))
             self._closing.wait(PAUSE)
             return
-        if self._closing.is_set():
+        if not self._is_open():
             return
-        failures = [answer for answer in answers if answer.failure is not None]
-        if not task.is_one_call or not failures:
-            state = JobState.CANCELLED if live.stop.is_set() else JobState.DONE
-            self._end(job, state, task.result(items, answers))
-        elif failures[0].failure is Failure.CRASH and job.attempts < CRASHES:
-            self._keep(lambda: self._store.put_back(job.id))
+        if end.state is JobState.QUEUED:
+            self._keep(lambda: self._store.put_back(job.id, job.attempts))
         else:
-            text = f"{failures[0].failure}: {failures[0].error}"
-            self._end(job, JobState.FAILED, error=text)
+            self._end(job, *end)
+
+    def _is_open(self) -> bool:
+        return not self._closing.is_set()
 
     def _end(
         self,
@@ -177,41 +158,6 @@ class JobRunner:
     ) -> None:
         self._keep(lambda: self._store.end(job.id, state, result, error))
         self.live(job).is_over = True
-
-    def _answers(
-        self,
-        task: JobTask,
-        live: LiveJob,
-        function: Callable[[Any], Any],
-        items: Sequence[Any],
-    ) -> Iterator[Finished]:
-        link = CallLink(live.stop, lambda index, news: live.tell(news))
-        for finished in self._engine().map(function, items, self._limits(task), link):
-            if not task.is_one_call:
-                live.tell({"event": "item", "index": finished.index})
-            yield finished
-
-    @property
-    def _threads_of_jobs(self) -> int:
-        if self._settings.dask is not None:
-            return 1
-        return max(1, default_workers() // self._settings.workers)
-
-    def _engine(self) -> Engine:
-        if self._settings.dask is not None:
-            return DaskEngine(self._settings.dask)
-        return LocalEngine(1, shared_fork_server(), lambda: not self._closing.is_set())
-
-    def _limits(self, task: JobTask) -> Limits:
-        settings = self._settings
-        seconds = wall_cap(task.options.time_limit, is_kept=True)
-        seconds = seconds or wall_cap(settings.job_seconds, is_kept=True)
-        if task.options.deterministic:
-            seconds = wall_cap(settings.job_seconds, is_kept=True)
-        if settings.job_memory is not None:
-            return Limits(seconds, int(settings.job_memory * GIB))
-        is_here = settings.dask is None
-        return Limits(seconds, memory_share(settings.workers) if is_here else None)
 
     def _keep(self, change: Callable[[], object]) -> None:
         """Change the store, as soon as that is possible: no result is given up before."""

@@ -53,6 +53,12 @@ class HttpProblem:
         return json.dumps(said).encode()
 
 
+def busy(reason: str, seconds: int) -> HttpProblem:
+    """Return the problem of a request that may be sent again in some seconds."""
+    headers = (("Retry-After", str(seconds)),)
+    return HttpProblem(429, "busy", f"{reason}; ask again later", headers=headers)
+
+
 class ProblemError(Exception):
     """Raised where a request is not answered."""
 

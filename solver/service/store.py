@@ -81,7 +81,7 @@ class JobStore:
 
     Jobs that were running when their service ended are queued again.
 
-    `path`: its file; None for memory.
+    `path`: its file; None for one that ends with the store.
     `kept`: jobs that have ended, beyond which the oldest are forgotten.
 
     Raises `InputError` where the file cannot be used, or another service uses it.
@@ -91,7 +91,8 @@ class JobStore:
         self._kept, self._lock = kept, threading.Lock()
         try:
             self._database = sqlite3.connect(
-                path or ":memory:",
+                # Without a name SQLite takes a file that it deletes: jobs may be many and large.
+                path or "",
                 timeout=1.0,
                 isolation_level=None,
                 check_same_thread=False,
@@ -168,12 +169,13 @@ class JobStore:
             )
             return self._one(database, "id = ?", job.id)
 
-    def put_back(self, id: str) -> None:
-        """Queue a job that has lost its process."""
+    def put_back(self, id: str, attempts: int) -> None:
+        """Queue a job that has lost its process; it was begun so often."""
         with self._transaction() as database:
             database.execute(
-                "UPDATE jobs SET state = 'queued' WHERE id = ? AND state = 'running'",
-                (id,),
+                "UPDATE jobs SET state = 'queued', attempts = ?"
+                " WHERE id = ? AND state = 'running'",
+                (attempts, id),
             )
 
     def end(

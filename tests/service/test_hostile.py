@@ -6,6 +6,7 @@ import os
 import random
 import socket
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_hostile_requests_do_no_harm(
             connection.settimeout(60)
             head = b"POST /quick HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n"
             connection.sendall(head + b"Content-Type: application/json\r\n\r\n{")
+        unfinished = [
+            socket.create_connection(("127.0.0.1", service.port)) for _ in range(10)
+        ]
+        for connection in unfinished:
+            connection.settimeout(60)
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
         statuses: Counter[int | None] = Counter()
         for seed in range(first, first + count):
             rng = random.Random(seed)
@@ -52,6 +59,10 @@ def test_hostile_requests_do_no_harm(
         assert statuses[422] > count // 5
         for connection in slow:
             assert connection.recv(12) == b"HTTP/1.1 408"
+            connection.close()
+        for connection in unfinished:
+            with suppress(ConnectionResetError):
+                assert connection.recv(12) == b""
             connection.close()
         assert memory_of(service.process.pid) < LARGEST
         status, health, _ = ask(service, "GET", "/health")

@@ -37,8 +37,9 @@ from typing import Any, NoReturn
 
 from ppsolve.models.documents.errors import InputError, PpsolveError
 from ppsolve.models.studies.bench.file import Failure
+from ppsolve.solver.studies.bench.child import LENGTH, start_behind
 
-START, LENGTH, END = struct.Struct("!q"), struct.Struct("!q"), struct.Struct("!qq")
+START, END = struct.Struct("!q"), struct.Struct("!qq")
 READY = b"r"
 
 STOPPED = threading.Event()
@@ -117,22 +118,6 @@ class ForkServer:
                 self._process.kill()
                 self._process.wait()
         self._control = self._process = None
-
-
-def start_behind(connection: socket.socket, module: str) -> subprocess.Popen[bytes]:
-    """Start a process that calls `main` of a module with the handle of its end of a connection."""
-    handle = connection.fileno()
-    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.Popen(
-        [sys.executable, "-c", f"from {module} import main; main({handle})"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[handle],
-        env=environment,
-        # Ctrl-C in a terminal is answered by whoever starts it.
-        start_new_session=True,
-    )
 
 
 @cache

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import Failure
+from ppsolve.solver.studies.bench.child import LENGTH
 from ppsolve.solver.studies.bench.fork_server import (
     END,
-    LENGTH,
     START,
     ForkServer,
     kill_group,
