@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ppsolve.solver.kinds.pipeline.replicas.step import StepAnswer, StepScheduler
     from ppsolve.solver.run.progress import STOP, Progress
     from ppsolve.solver.service.client import Client
+    from ppsolve.solver.service.frame import explore
     from ppsolve.solver.studies.bench.many import Answer, optimize_many
     from ppsolve.solver.studies.curve import curve, optimize_placements, what_if
     from ppsolve.solver.studies.goodput.curve import ScheduleCurve
@@ -115,6 +116,7 @@ _HOME = {
     "check": "solver.api.api",
     "compare": "solver.api.api",
     "curve": "solver.studies.curve",
+    "explore": "solver.service.frame",
     "fit_goodput": "solver.studies.goodput.fit",
     "load_instance": "solver.api.kinds",
     "load_request": "models.studies.plan.request",
@@ -174,6 +176,7 @@ __all__ = [
     "check",
     "compare",
     "curve",
+    "explore",
     "fit_goodput",
     "load_instance",
     "load_request",
