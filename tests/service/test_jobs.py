@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import resource
@@ -75,6 +76,25 @@ def test_a_job_answers_as_the_library_does_and_tells_how(
     assert events_of(service, id, last=len(events) - 2) == events[-2:]
     status, again, _ = ask(service, "POST", "/jobs", optimizing(small(5), **options))
     assert (status, again["id"], again["result"]) == (200, id, job["result"])
+
+
+def test_a_listener_that_comes_back_misses_nothing(service: RunningService) -> None:
+    id = submitted(service, optimizing(OPEN, time_limit=600, seed=5))
+    numbers: list[int] = []
+    while len(numbers) < 6:
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+        headers = {"Last-Event-ID": str(numbers[-1])} if numbers else {}
+        connection.request("GET", f"/jobs/{id}/events", headers=headers)
+        response = connection.getresponse()
+        for line in itertools.islice(response, 8):
+            name, _, value = line.decode().strip().partition(": ")
+            if name == "id":
+                numbers.append(int(value))
+        response.close()
+        connection.close()
+    ask(service, "DELETE", f"/jobs/{id}")
+    ended(service, id)
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 def test_a_stopped_job_has_the_best_so_far(service: RunningService) -> None:

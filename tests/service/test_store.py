@@ -54,6 +54,19 @@ def test_what_has_ended_does_not_end_again() -> None:
     assert (kept.state, kept.result, kept.error) == ("done", "1", None)
 
 
+def test_a_job_that_is_put_back_was_begun_as_often_as_is_said() -> None:
+    store = JobStore(None, kept=10)
+    job = added(store, "a")
+    for attempts, begun in ((0, 1), (1, 1), (1, 2)):
+        running = store.begin()
+        assert running is not None
+        assert running.attempts == begun
+        store.put_back(job.id, attempts)
+    assert store.end(job.id, JobState.CANCELLED, was=JobState.QUEUED)
+    store.put_back(job.id, 0)
+    assert store.begin() is None
+
+
 def test_no_more_jobs_wait_than_are_allowed_and_the_oldest_are_forgotten() -> None:
     store = JobStore(None, kept=2)
     jobs = [added(store, name, most=4) for name in "abcd"]
