@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -173,7 +174,7 @@ class StageTime:
     kind: str
     median: float
     # median time after an op in which its device does not go on although the input of its next op
-    # is there: blocking sends and receives, launches, Python. 0 where that is never seen
+    # is there and no neighbour is waited for: launches, copies, Python. 0 where that is never seen
     held: float
     # standard deviation over mean, jitter; 1.4826 times the median deviation from the median takes
     # the place of the standard deviation, so that a few stalls do not count
@@ -259,7 +260,8 @@ def _held_times(
     """Return the median time for which devices are held after their ops, by stage and kind.
 
     Counted are gaps before ops that wait for no other device: what they need from one was made
-    twice the latency before the op that ran before them ended.
+    twice the latency before the op that ran before them ended. A call in the gap may still wait for
+    a neighbour that computes: a gap begins when the last such neighbour is done.
     """
     gaps: dict[tuple[int, int], list[int]] = {}
     for trace in map(aligned, traces):
@@ -271,12 +273,54 @@ def _held_times(
         last, following = order[:-1], order[1:]
         counts = trace.device[last] == trace.device[following]
         counts &= sent[following].astype(float) + 2 * latency <= trace.end[last]
+        neighbours = _TransferPeers.of(trace, before[away], after[away])
         for row, next_row in zip(
             last[counts].tolist(), following[counts].tolist(), strict=True
         ):
             key = int(trace.stage[row]), int(trace.kind[row])
-            gaps.setdefault(key, []).append(int(trace.start[next_row] - trace.end[row]))
+            end, start = int(trace.end[row]), int(trace.start[next_row])
+            begin = neighbours.done(int(trace.device[row]), end, start)
+            gaps.setdefault(key, []).append(start - begin)
     return {key: max(0.0, float(np.median(lengths))) for key, lengths in gaps.items()}
+
+
+@dataclass(frozen=True)
+class _TransferPeers:
+    """When devices that exchange data with each other end their ops."""
+
+    ends: Mapping[int, list[int]]  # sorted, by device
+    peers: Mapping[int, frozenset[int]]
+
+    @classmethod
+    def of(cls, trace: Trace, before: IntArray, after: IntArray) -> _TransferPeers:
+        """Return those of a replica-step whose rows `before` send to the rows `after`."""
+        peers: dict[int, set[int]] = {}
+        devices = trace.device
+        for source, target in set(
+            zip(devices[before].tolist(), devices[after].tolist(), strict=True)
+        ):
+            peers.setdefault(source, set()).add(target)
+            peers.setdefault(target, set()).add(source)
+        ends = {
+            device: np.sort(trace.end[devices == device]).tolist() for device in peers
+        }
+        return cls(ends, {device: frozenset(row) for device, row in peers.items()})
+
+    def done(self, device: int, begin: int, end: int) -> int:
+        """Return the last end, from `begin` to `end`, of an op that a device may wait for.
+
+        A neighbour that ends none in that time may wait for its own neighbours.
+        """
+        latest, seen, waiting = begin, {device}, [device]
+        while waiting:
+            for peer in self.peers.get(waiting.pop(), frozenset()) - seen:
+                seen.add(peer)
+                number = bisect_right(self.ends[peer], end)
+                if number and self.ends[peer][number - 1] > begin:
+                    latest = max(latest, self.ends[peer][number - 1])
+                else:
+                    waiting.append(peer)
+        return latest
 
 
 def unusual_steps(trace: Trace) -> Iterator[UnusualStep]:

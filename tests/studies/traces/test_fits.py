@@ -7,6 +7,7 @@ import pytest
 from ppsolve.models.studies.trace.table import KINDS, Trace, checked
 from ppsolve.solver.studies.traces.fits import fit, unusual_steps
 from ppsolve.solver.studies.traces.replay import median_instance
+from tests.kinds.pipeline.runtimes.waiting import simulated
 from tests.studies.traces import cases
 
 
@@ -75,6 +76,56 @@ def test_waiting_for_another_device_is_not_held():
     fits = fit(cases.trace())
     assert {one.held for one in fits.stage_times} == {0.0}
     assert fits.latency == 0
+
+
+def test_a_send_that_waits_for_a_slower_neighbour_is_not_held():
+    """Stage 0 of 10 us sends F1 at 20; stage 1 of 30 takes it at 40, as it does F2 at 70."""
+    plan = [
+        *(("F", 0, 0, 0, 10), ("F", 0, 1, 10, 10), ("F", 0, 2, 40, 10)),
+        *(("F", 1, 0, 10, 30), ("F", 1, 1, 40, 30), ("F", 1, 2, 70, 30)),
+        *(("B", 1, 0, 100, 5), ("B", 1, 1, 105, 5), ("B", 1, 2, 110, 5)),
+        *(("B", 0, 0, 105, 5), ("B", 0, 1, 110, 5), ("B", 0, 2, 115, 5)),
+    ]
+    fits = fit(trace_of(columns(plan)))
+    assert {one.held for one in fits.stage_times} == {0.0}
+
+
+def test_a_neighbour_that_waits_itself_is_no_end_of_the_wait():
+    """Stages 0 and 1 of 2 us wait for stage 2 of 56, which takes a micro-batch at 60, 116, 172."""
+    starts = [
+        [0, 2, 4, 60, 116, 172],
+        [2, 4, 60, 116, 172, 228],
+        [4, 60, 116, 172, 228, 284],
+    ]
+    plan = [
+        ("F", stage, number, start, 56 if stage == 2 else 2)
+        for stage, row in enumerate(starts)
+        for number, start in enumerate(row)
+    ]
+    plan += [
+        ("B", stage, number, 340 + 5 * (number + 2 - stage), 5)
+        for stage in (2, 1, 0)
+        for number in range(6)
+    ]
+    fits = fit(trace_of(columns(plan)))
+    assert {one.held for one in fits.stage_times} == {0.0}
+
+
+@pytest.mark.parametrize("overlap", ["steady", "all", "none"])
+def test_waits_of_megatron_lm_are_no_time_of_stages(overlap):
+    """Its default waits in the warm-up before ops whose input is there."""
+    times = {"F": [5, 9, 3, 8, 7, 2], "B": [12, 6, 19, 8, 10, 11]}
+    shape = {"p": 3, "v": 2, "m": 7, "group": 4, "combined": False, **times}
+    run = simulated({**shape, "overlap": overlap, "rendezvous": True, "latency": 0})
+    plan = [
+        (step.kind, step.stage, step.microbatch, start, run.end[step] - start)
+        for step, start in run.start.items()
+    ]
+    trace = columns(plan)
+    trace["device"] = [stage % 3 for stage in trace["stage"]]
+    trace["chunk"] = [stage // 3 for stage in trace["stage"]]
+    fits = fit(trace_of(trace))
+    assert {one.held for one in fits.stage_times} == {0.0}
 
 
 def test_latency_is_half_of_the_fastest_round_trip():
