@@ -38,6 +38,7 @@ from ppsolve.solver.kinds.pipeline.runtimes.megatron_waits import (
     P2P_OVERLAP,
 )
 from ppsolve.solver.kinds.pipeline.runtimes.recomputing import is_selective, modules_of
+from ppsolve.solver.studies.traces.fits import boundaries_of
 
 
 def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
@@ -292,11 +293,14 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
             totals.append(
                 [_read(rows, rank, *named, config) for named in iterations.items()]
             )
+    is_named = config.chunks == 2 and all(
+        _has_names(next(iter(iterations.values()))) for iterations in data
+    )
     warning = (
         "the clocks of the ranks have no common zero: spans are those of each rank, and the "
         "recorded schedule has clocks set so that transfers take as long in either direction"
     )
-    return Trace.of(
+    trace = Trace.of(
         dict(zip((*COLUMNS, "origin"), np.array(rows, dtype=np.int64).T, strict=True)),
         unit="ms",
         sources=tuple(sources),
@@ -304,6 +308,26 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
         is_aligned=config.pp == 1,
         notes=Notes(_outside(totals), (*notes, warning) if config.pp > 1 else notes),
     )
+    return _placed(trace, config.pp) if is_named and config.pp > 1 else trace
+
+
+def _placed(trace: Trace, ranks: int) -> Trace:
+    """Return a run of two chunks a rank on the placement that its times allow, looped or V."""
+    stages = np.where(trace.chunk == 0, trace.device, 2 * ranks - 1 - trace.device)
+    folded = replace(trace, stage=stages)
+    looped_trip, folded_trip = (
+        min(
+            boundary.round_trip
+            for _, _, replica_step in placed.parts()
+            for boundary in boundaries_of(replica_step)
+        )
+        for placed in (trace, folded)
+    )
+    if folded_trip > looped_trip:
+        return folded.warn(
+            "its chunks are on a V placement: looped, clocks would differ"
+        )
+    return trace
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import ppsolve
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.trace.table import KINDS
 from ppsolve.solver.formats.detect import read_trace
@@ -161,6 +162,45 @@ def test_halves_of_backwards_have_lists_of_their_own(tmp_path):
     configure(tmp_path, pp_size=1, vp_size=1, num_mbs=1)
     trace = read_trace([tmp_path])
     assert [trace.op(row) for row in range(3)] == ["F0.0", "I0.0", "W0.0"]
+
+
+@pytest.mark.parametrize("heuristic", ["zbv", "list-tail"])
+@pytest.mark.parametrize("placement", ["vshape", "interleaved"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_chunks_of_a_v_placement_are_told_by_their_times(
+    tmp_path, ranks, placement, heuristic
+):
+    """The clock of each rank begins with its first op, so times of several ranks are no hint."""
+    if (heuristic, placement) == ("zbv", "interleaved"):
+        heuristic = "interleaved-1f1b"
+    times = {"forward": 30, "backward_input": 25, "backward_weight": 20}
+    shape = {"num_devices": ranks, "num_microbatches": 6, "stages_per_device": 2}
+    instance = ppsolve.PipelineInstance.parse(
+        {**shape, "placement": placement, "times": times}
+    )
+    entry = ppsolve.simulate(instance, heuristic)
+    sides = {"F": "fwd", "I": "bwd", "W": "wgrad"}
+    expected = {}
+    for rank in range(ranks):
+        ops = [op for op in entry.schedule.ops if op.device == rank]
+        zero = min(op.start for op in ops)
+        lists = {"total": int(max(op.end for op in ops) - zero)}
+        for op in sorted(ops, key=lambda op: op.start):
+            row = {
+                "start": int(op.start - zero),
+                "end": int(op.end - zero),
+                "minibatch": op.microbatch,
+                "chunk": op.stage // ranks,
+            }
+            for name, value in row.items():
+                lists.setdefault(f"{sides[op.kind]}_{name}", []).append(value)
+            expected[f"{op.stage}{op.kind}{op.microbatch}"] = row["start"] * 10**6
+        (tmp_path / f"pp_rank_{rank}.json").write_text(json.dumps({"1": lists}))
+    configure(tmp_path, pp_size=ranks)
+    trace = read_trace([tmp_path])
+    assert moments_of(trace) == expected
+    noted = any("on a V placement" in text for text in trace.notes.warnings)
+    assert noted == (placement == "vshape")
 
 
 @pytest.mark.parametrize(
