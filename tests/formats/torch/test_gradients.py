@@ -67,9 +67,11 @@ def differences_job() -> Any:
 
 
 PUBLISHED = {
+    "gpipe": pipeline(3, 4),
     "1f1b": pipeline(4, 8),
     "zb-h1": pipeline(4, 8),
     "interleaved-1f1b": pipeline(2, 4, stages_per_device=2, placement="interleaved"),
+    "looped-bfs": pipeline(2, 4, stages_per_device=2, placement="interleaved"),
     "zbv": pipeline(3, 6, placement="vshape"),
 }
 
