@@ -95,7 +95,8 @@ class Stage:
         if not 0 <= peer < len(self.case["ranks"]):
             return []
         source = self.stage_index if op is isend else peer
-        post = SimpleNamespace(op=op, tensor=(kind, source, microbatch), group=None)
+        post = SimpleNamespace(op=op, tensor=(kind, source, microbatch))
+        post.group = SimpleNamespace(group_name="pipeline")
         post.tag, post.group_peer = 0, self.case["ranks"][peer]
         return [post]
 
