@@ -201,6 +201,22 @@ class TestCheck:
         (violation,) = ppsolve.check(instance, result)
         assert "groups of 4 starts it at" in str(violation)
 
+    @pytest.mark.parametrize(
+        "runtime", ["megatron", "deepspeed", "torchtitan", "primus"]
+    )
+    @pytest.mark.parametrize("mode", ["buffered", "rendezvous"])
+    def test_any_op_that_waits_longer_or_less(self, mode: str, runtime: str) -> None:
+        times = {"forward": [2, 3], "backward": [5, 4]}
+        p2p = {"mode": mode, "latency": 2}
+        instance = pipeline(2, 3, times=times, p2p=p2p)
+        result = document(solved(instance, runtime, heuristics=["1f1b", "list-tail"]))
+        assert ppsolve.check(instance, result) == []
+        for op in result["schedule"]["ops"]:
+            for shift in (-1, 1):
+                op["start"], op["end"] = op["start"] + shift, op["end"] + shift
+                assert ppsolve.check(instance, result) != [], (op, shift)
+                op["start"], op["end"] = op["start"] - shift, op["end"] - shift
+
 
 class TestPyTorch:
     """Its runtime runs a program with sends and receives as it is, and so any may be given."""
