@@ -181,8 +181,12 @@ def _rated(
     lag: Any,
     start: Any,
     tail: Any,
+    values: Any,
 ) -> int:
-    """Return the makespan of a split, or more than a limit that it exceeds anyway."""
+    """Return the makespan of a split, or more than a limit that it exceeds anyway.
+
+    The third of `values` counts the splits whose ops are timed.
+    """
     lack = _lack(sums, order, split)
     if lack > 0:
         return LACKING + lack
@@ -190,6 +194,7 @@ def _rated(
     busy = _busiest(sums, order, ticks)
     if busy > limit:
         return busy
+    values[2] += 1
     _start(order, ticks, lag, start)
     return _end(sums, order, split, ticks, start, tail)
 
@@ -258,10 +263,11 @@ def anneal_split(
 
     A split that takes longer than the current one is taken if it does so by the slack at most. The
     search ends where the best takes no more than `enough`. Written are the current and the best
-    split and their `values`, which are negative before the first step, and scratch.
+    split and their `values`, which are negative before the first step, the number of splits whose
+    ops are timed, and scratch.
     """
     if values[0] < 0:
-        values[0] = _rated(sums, order, split, LACKING, ticks, lag, start, tail)
+        values[0] = _rated(sums, order, split, LACKING, ticks, lag, start, tail, values)
         values[1] = values[0]
         for stage in range(len(split)):
             best[stage] = split[stage]
@@ -274,7 +280,7 @@ def anneal_split(
         if not _move(sums, devices, draws, step * DRAWS, trial):
             continue
         limit = values[0] + slack[step]
-        value = _rated(sums, order, trial, limit, ticks, lag, start, tail)
+        value = _rated(sums, order, trial, limit, ticks, lag, start, tail, values)
         if value > limit:
             continue
         values[0] = value

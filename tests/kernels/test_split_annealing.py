@@ -68,8 +68,8 @@ def two_ranks(room: IntArray) -> tuple[LayerSums, OrderedOps]:
 def annealed(
     sums: LayerSums, order: OrderedOps, split: IntArray, draws: IntArray, slack: int = 0
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the last split, the best one, and their values."""
-    best, values, trial = split.copy(), ints(-1, -1), split.copy()
+    """Return the last split, the best one, their values and how many splits were timed."""
+    best, values, trial = split.copy(), ints(-1, -1, 0), split.copy()
     sizes = (len(order.row), sums.rows * sums.stages, 2 * sums.stages + 1)
     scratch = [np.zeros(size, dtype=np.int64) for size in (*sizes, 4 * sums.stages)]
     slacks = np.full(len(draws) // DRAWS, slack, dtype=np.int64)
@@ -81,17 +81,28 @@ def annealed(
 def test_one_micro_batch_passes_all_layers_and_two_lags() -> None:
     """8 there, 16 back, and a transfer each way."""
     sums, order = two_ranks(ints())
-    assert annealed(sums, order, ints(0, 2, 4), ints())[2] == [26, 26]
+    assert annealed(sums, order, ints(0, 2, 4), ints())[2] == [26, 26, 1]
 
 
 def test_what_memory_lacks_is_lowered_first() -> None:
     """Three layers take 3 of 2 grains; one layer to the next stage, and both devices hold 2."""
     sums, order = two_ranks(ints(2, 2))
     split = ints(0, 3, 4)
-    assert annealed(sums, order, split.copy(), ints())[2] == [LACKING + 1] * 2
+    assert annealed(sums, order, split.copy(), ints())[2] == [
+        LACKING + 1,
+        LACKING + 1,
+        0,
+    ]
     # The neighbour of the first stage gets one layer.
     draws = ints(0, 0, 0, 0, 0, 0)
-    assert annealed(sums, order, split, draws) == ([0, 2, 4], [0, 2, 4], [26, 26])
+    assert annealed(sums, order, split, draws) == ([0, 2, 4], [0, 2, 4], [26, 26, 1])
+
+
+def test_what_memory_refuses_is_not_timed() -> None:
+    """The first stage may take none of the layers of the second one."""
+    sums, order = two_ranks(ints(2, 2))
+    draws = ints(0, 0, 0, 1, 0, 0)
+    assert annealed(sums, order, ints(0, 2, 4), draws)[2] == [26, 26, 1]
 
 
 def test_no_stage_is_left_without_a_layer() -> None:

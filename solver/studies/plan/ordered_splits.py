@@ -37,6 +37,9 @@ STEPS_OF_ALL = 10
 OPS_UNCOMPILED = 100_000
 """The same of Python."""
 
+CALLS = 64
+"""In which the temperature falls, at least."""
+
 
 def layer_sums(builder: PipelineBuilder, configuration: Configuration) -> LayerSums:
     """Return the layers of a configuration as kernels read them."""
@@ -106,7 +109,8 @@ class OrderedSplit:
 
 
 class _AnnealingRound(NamedTuple):
-    steps: int  # under each order
+    steps: int  # under each order, of splits whose ops are timed
+    most: int  # of all splits
     seed: tuple[int, int]
     heat: float
     enough: int
@@ -139,7 +143,7 @@ class SplitAnnealing:
             share = ops if is_last else ops // 4
             ops -= share
             steps = min(most, share // (len(splits) * len(splits[0].order.ops)))
-            search = _AnnealingRound(max(1, steps), (seed, level), heat, enough)
+            search = _AnnealingRound(max(1, steps), most, (seed, level), heat, enough)
             splits = sorted(
                 self._annealed_all(splits, search), key=lambda split: split.makespan
             )
@@ -166,7 +170,7 @@ class SplitAnnealing:
         expect(ops * search.steps)
         current = np.array(split.boundaries, dtype=np.int64)
         best, trial = current.copy(), current.copy()
-        values = np.array([-1, -1])
+        values = np.array([-1, -1, 0])
         scratch = [
             np.zeros(size, dtype=np.int64)
             for size in (ops, sums.rows * stages, 2 * stages + 1, 4 * stages)
@@ -176,20 +180,22 @@ class SplitAnnealing:
         state = (search.enough, current, best, values, *scratch, trial)
         # Without a step the split itself is timed.
         anneal_split(sums, order, none, none.copy(), *state)
-        for first, size in _calls(search.steps, ops):
-            if self._clock.is_over:
-                break
+        untimed = (sums.rows * stages + len(order.in_flight)) / ops
+        taken, spent = 0, 0.0
+        size = _steps_of_call(search.steps, ops)
+        while spent < 1 and values[1] > search.enough and not self._clock.is_over:
             draws = rng.integers(0, 2**30, size=size * DRAWS)
-            left = 1 - np.arange(first, first + size) / search.steps
             # Where memory lacks, less of it is all that counts.
             scale = values[1] if values[1] < LACKING else 0
-            slack = search.heat * scale * left**3 * rng.exponential(size=size)
+            slack = search.heat * scale * (1 - spent) ** 3 * rng.exponential(size=size)
             anneal_split(sums, order, draws, slack.astype(np.int64), *state)
+            taken += size
+            timed = values[2] + untimed * taken
+            spent = max(timed / search.steps, taken / search.most)
         return OrderedSplit(int(values[1]), tuple(best.tolist()), split.order)
 
 
-def _calls(steps: int, ops: int) -> Iterator[tuple[int, int]]:
-    # The first step of each call, and how many follow.
-    most = max(1, (OPS_OF_CALL if is_compiled() else OPS_UNCOMPILED) // ops)
-    for first in range(0, steps, most):
-        yield first, min(most, steps - first)
+def _steps_of_call(steps: int, ops: int) -> int:
+    # Between two looks at the clock, and at what was spent.
+    most = (OPS_OF_CALL if is_compiled() else OPS_UNCOMPILED) // ops
+    return max(1, min(most, -(-steps // CALLS)))
