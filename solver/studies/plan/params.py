@@ -61,6 +61,8 @@ class PlanParams:
     first_splits: tuple[float, int] = (1.06, 40)
     # The same of splits under fixed orders, which gain more; and ops of all of them, at the most.
     first_orders: tuple[float, int, int] = (1.5, 300, 30_000)
+    # Splits of each where any order is allowed: sweeps go on from published ones.
+    first_published: int = 75
     # Shares of the step by which searches of splits in what is left of the time take worse ones at
     # first, in turn: the larger, the farther they go from the best one.
     heats: tuple[float, ...] = (0.009, 0.03, 0.09, 0.003)
@@ -74,6 +76,10 @@ class PlanParams:
     most_split_ops: int = 10_000
     # How much longer the sweep of a split may be than the best one for it to have another.
     close_splits: float = 1.015
+    # How much longer by rules than the own split of a finalist another one may be to be swept; and
+    # schedules of its sweep.
+    close_by_rules: float = 1.01
+    sweep_of_split: int = 64
     # Splits proved to be worse than the best by this factor get no schedule.
     far_worse: float = 1.02
     # Rounds of the best candidate before those that cannot win are scheduled.

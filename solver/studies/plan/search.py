@@ -309,6 +309,15 @@ class PlanSearch:
                 is_better = self._adopt_better(candidate, arrays, quick)
                 candidate.challenger = (old if is_better else arrays, None)
 
+    def improve_by_sweeps(self, candidate: Candidate, steps: int, seed: int) -> None:
+        """Sweep splits of a candidate that are close to its own, as `improve_split`."""
+        if not self.has_open_splits(candidate):
+            return
+        with suppress(InputError):
+            best = self._splits_of(candidate).improved_by_sweeps(candidate, steps, seed)
+            if best is not None and self._adopt_better(candidate, *best):
+                candidate.is_finalist = True
+
     def improve_under_orders(
         self, candidate: Candidate, steps: int, seed: int = 0
     ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -292,6 +293,23 @@ def _ring_ticks(
     return np.asarray(np.where(amounts > 0, np.maximum(ticks, 0), 0))
 
 
+class _Walk(NamedTuple):
+    steps: int  # splits that are rated at most
+    seed: int
+    heat: float
+    schedules: int  # of each split: fewer of larger ones are rated
+
+
+@dataclass
+class _BestSplit:
+    ticks: int | None = None
+    split: Boundaries | None = None
+
+    def offer(self, split: Boundaries, ticks: int | None) -> None:
+        if ticks is not None and (self.ticks is None or ticks < self.ticks):
+            self.split, self.ticks = split, ticks
+
+
 class SplitSearch:
     """Searches the splits of candidates by their quick schedules.
 
@@ -399,32 +417,87 @@ class SplitSearch:
 
         `steps`, `seed`: splits that are rated: the same ones on every machine while there is time.
         """
-        rules, ratings = self.rules(candidate), dict[Boundaries, int | None]()
-        search: LayerSearch
-        assert candidate.arrays is not None
-        ops = candidate.configuration.num_ops * len(rules)
-        if self._is_runtime:
-            ops = self._orders.num_ops(candidate.arrays)
-        steps = min(steps, max(10, steps * self._params.most_split_ops // ops))
-        expect(ops * steps)
+        rules, best = self.rules(candidate), _BestSplit()
 
-        def rate(counts: IntArray) -> int | None:
-            split = boundaries_of(counts)
-            if split not in ratings:
-                ratings[split] = self._rated(candidate, split, rules, search.value)
-            return ratings[split]
+        def rate(split: Boundaries) -> int | None:
+            ticks = self._rated(candidate, split, rules, best.ticks)
+            best.offer(split, ticks)
+            return ticks
 
-        assert candidate.boundaries is not None
         heats = self._params.heats
         heat = HEAT if seed == 0 else heats[seed % len(heats)]
-        search = LayerSearch(rate, steps + seed, steps, heat=heat, by_clock=False)
-        start = np.diff(np.array(candidate.boundaries))[None]
-        search.run(
-            start, self._clock, math.ceil(candidate.rest / self._tick(candidate))
-        )
-        if search.best is None or search.value == ratings[candidate.boundaries]:
+        self._anneal(candidate, rate, _Walk(steps, seed, heat, len(rules)))
+        if best.split is None or best.split == candidate.boundaries:
             return None
-        return self.quick.arrays(candidate.configuration, boundaries_of(search.best))
+        return self.quick.arrays(candidate.configuration, best.split)
+
+    def improved_by_sweeps(
+        self, candidate: Candidate, steps: int, seed: int
+    ) -> tuple[PipelineArrays, QuickSchedule] | None:
+        """Return the split of the best sweep of those that rules rate close to the candidate's.
+
+        None where no sweep is better than the candidate's schedule.
+
+        `steps`, `seed`: as of `improved`.
+        """
+        assert candidate.arrays is not None
+        assert candidate.step.reached is not None
+        rules, tick = self.rules(candidate), self._tick(candidate)
+        own = self.quick.makespan(candidate.arrays, rules)
+        if own is None:
+            return None
+        limit, reached = own * self._params.close_by_rules, candidate.step.reached
+        best: tuple[PipelineArrays, QuickSchedule] | None = None
+
+        def rate(split: Boundaries) -> int | None:
+            nonlocal best, reached
+            arrays = self.quick.arrays(candidate.configuration, split)
+            ticks = self._rated(candidate, split, rules, own)
+            if ticks is None or ticks > limit or arrays.bound * tick >= reached:
+                return ticks
+            sweep = self.quick.swept(
+                arrays, None, self._params.sweep_of_split, self._clock
+            )
+            if sweep is None:
+                return ticks
+            if sweep.makespan < reached:
+                best, reached = (arrays, sweep), sweep.makespan
+            # The walk goes on by what sweeps reach.
+            return min(ticks, round(Fraction(sweep.makespan) / tick))
+
+        heat, schedules = self._params.heats[0], self._params.sweep_of_split
+        self._anneal(candidate, rate, _Walk(steps, seed, heat, schedules))
+        return best
+
+    def _anneal(
+        self,
+        candidate: Candidate,
+        rate: Callable[[Boundaries], int | None],
+        walk: _Walk,
+    ) -> None:
+        # Each split is rated once. `rate` keeps what it looks for.
+        ratings: dict[Boundaries, int | None] = {}
+
+        def rate_once(counts: IntArray) -> int | None:
+            split = boundaries_of(counts)
+            if split not in ratings:
+                ratings[split] = rate(split)
+            return ratings[split]
+
+        assert candidate.arrays is not None
+        assert candidate.boundaries is not None
+        ops = candidate.configuration.num_ops * walk.schedules
+        if self._is_runtime:
+            ops = self._orders.num_ops(candidate.arrays)
+        steps = walk.steps * self._params.most_split_ops // ops
+        steps = min(walk.steps, max(10, steps))
+        expect(ops * steps)
+        search = LayerSearch(
+            rate_once, steps + walk.seed, steps, heat=walk.heat, by_clock=False
+        )
+        start = np.diff(np.array(candidate.boundaries))[None]
+        enough = math.ceil(candidate.rest / self._tick(candidate))
+        search.run(start, self._clock, enough)
 
     def _rated(
         self,

@@ -116,8 +116,10 @@ def _search_splits(search: PlanSearch, factor: float, steps: int) -> None:
 
 def _search_under_orders(search: PlanSearch) -> None:
     # What rules reach of a candidate does not tell what published orders reach.
-    factor, steps, most = search.limits.params.first_orders
-    ops = 0
+    params, ops = search.limits.params, 0
+    factor, steps, most = params.first_orders
+    if search.request.search.schedules is None:
+        steps = params.first_published
     for candidate in _ranking(search, factor):
         ops += candidate.configuration.num_ops
         if search.is_late or ops > most:
@@ -132,7 +134,9 @@ def _search_open_splits(search: PlanSearch) -> None:
     params, limits = search.limits.params, search.limits
     if not limits.share_time:
         return
-    steps = params.rounds[-1][2]
+    is_free = search.request.search.schedules is None
+    # Sweeps reach more than other splits do, so that rounds of free orders are short ones.
+    _, sweep, steps = params.rounds[1 if is_free else -1]
     for number in count(1):
         contenders = [
             c for c in _ranking(search, params.promising) if search.has_open_splits(c)
@@ -143,8 +147,9 @@ def _search_open_splits(search: PlanSearch) -> None:
             if not search.is_late and not search.is_beaten(candidate):
                 search.news.tell("better splits")
                 search.improve_split(candidate, steps, seed=number)
-                if search.request.search.schedules is None:
-                    search.sweep(candidate, params.rounds[-1][1])
+                if is_free:
+                    search.improve_by_sweeps(candidate, steps, number)
+                    search.sweep(candidate, sweep)
     search.prove()
 
 
@@ -208,6 +213,7 @@ def _refine_finalists(search: PlanSearch) -> None:
         _search_splits(search, factor, splits)
         for candidate in _finalists(search, factor):
             if search.request.search.schedules is None:
+                search.improve_by_sweeps(candidate, splits, number)
                 _sweep(search, candidate, number)
         if number == 0:
             _raise_finalists(search, Level.MEASURED, is_swept=False)
