@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
@@ -105,13 +105,19 @@ def moments_of_orders(
     """Return the fullest moments under each order of a runtime, at forwards of some stages.
 
     An order is left out where another one never holds more: what fits the first fits the other. Of
-    many ranks a few are looked at, the others hold one micro-batch, as they do under every order.
+    many ranks that run several orders a few are looked at, the others hold one micro-batch, as they
+    do under every order.
     """
     assert family.orders is not None
     kept: list[list[IntArray]] = []
-    looked_at = np.linspace(0, shape.num_ranks - 1, min(shape.num_ranks, MOST_RANKS))
-    watched = {int(rank) for rank in looked_at}
-    for order in family.orders(shape):
+    orders = iter(family.orders(shape))
+    first = list(islice(orders, 2))
+    count = shape.num_ranks
+    if len(first) > 1:
+        count = min(count, MOST_RANKS)
+    looked_at = np.linspace(0, shape.num_ranks - 1, count)
+    watched = {int(rank) for rank in looked_at.round()}
+    for order in chain(first, orders):
         rows = [
             row if rank in watched else NOTHING for rank, row in enumerate(order.orders)
         ]

@@ -154,6 +154,9 @@ def _search_open_splits(search: PlanSearch) -> None:
 
 
 def _bound_splits(search: PlanSearch) -> None:
+    # Bounds beat nothing without a winner.
+    if search.winner is None:
+        return
     for candidate in sorted(search.open_candidates, key=lambda c: c.promise):
         if search.is_late or search.is_beaten(candidate):
             return

@@ -125,6 +125,13 @@ def test_what_stages_hold_under_groups_of_two() -> None:
     assert moments_of_orders(MEGATRON, shape, (2, 3)) == (((3, 2, 2, 1), (4, 2, 1, 1)),)
 
 
+def test_all_of_many_ranks_hold_what_the_only_order_says() -> None:
+    """1F1B has a micro-batch more in flight on each earlier rank, at most all 10."""
+    shape = PipelineShape(10, tuple(range(12)), False)
+    in_flight = (10, 10, 10, *range(9, 0, -1))
+    assert moments_of_orders(MEGATRON, shape, tuple(range(12))) == ((in_flight,),)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_orders_are_timed_with_what_follows_the_last_backward(seed: int) -> None:
     data, runtime = random_request(seed)
