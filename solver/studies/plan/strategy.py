@@ -135,9 +135,10 @@ def _search_open_splits(search: PlanSearch) -> None:
     if not limits.share_time:
         return
     is_free = search.request.search.schedules is None
-    # Sweeps reach more than other splits do, so that rounds of free orders are short ones.
-    _, sweep, steps = params.rounds[1 if is_free else -1]
+    last = len(params.rounds) - 1
     for number in count(1):
+        # Under free orders sweeps reach more at first, long searches under published orders later.
+        steps = params.rounds[min(number, last) if is_free else last][2]
         contenders = [
             c for c in _ranking(search, params.promising) if search.has_open_splits(c)
         ]
@@ -148,8 +149,8 @@ def _search_open_splits(search: PlanSearch) -> None:
                 search.news.tell("better splits")
                 search.improve_split(candidate, steps, seed=number)
                 if is_free:
-                    search.improve_by_sweeps(candidate, steps, number)
-                    search.sweep(candidate, sweep)
+                    search.improve_by_sweeps(candidate, params.rounds[1][2], number)
+                    search.sweep(candidate, params.rounds[1][1])
     search.prove()
 
 

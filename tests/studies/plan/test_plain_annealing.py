@@ -111,3 +111,16 @@ def test_plain_annealing_finds_no_better_plan(seed: int) -> None:
     assert plan.winner.step_time.high <= found * 1.001
     if plan.winner.step_time.low == plan.winner.step_time.high:
         assert found >= plan.winner.step_time.high * (1 - 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_any_order_is_no_worse_than_those_of_a_runtime(seed: int) -> None:
+    request = parse_request(uneven_request(seed))
+    steps = []
+    for runtime in (None, "megatron"):
+        plan = ppsolve.plan(request, runtime=runtime, time_limit=SECONDS)
+        assert plan.winner is not None
+        assert plan.winner.step_time is not None
+        steps.append(plan.winner.step_time.high)
+    assert steps[0] <= steps[1]
