@@ -11,6 +11,12 @@ import ppsolve
 from ppsolve.models.core.result import Status
 from ppsolve.models.studies.plan.request import parse_request
 from ppsolve.models.studies.plan.result import Range, Rule
+from ppsolve.solver.clock import Clock
+from ppsolve.solver.studies.goodput.step import StepTime
+from ppsolve.solver.studies.plan.candidate import Candidate
+from ppsolve.solver.studies.plan.params import PlanParams, WarmUpRule
+from ppsolve.solver.studies.plan.space import enumerate_space
+from ppsolve.solver.studies.plan.split_search import SplitSearch
 from tests.marks import first
 from tests.studies.plan.cases import NEARLY, Truth, planned, reduced_document, splits
 
@@ -65,6 +71,33 @@ def test_another_split_is_better_than_the_balanced_one() -> None:
         assert found.winner.step_time == Range(low=step, high=step)
         assert found.winner.layers_per_stage == stages
         assert found.winner.split_proved
+
+
+def test_a_sweep_of_another_split_is_better() -> None:
+    """The model above: from 71 of the balanced split to 60."""
+    layers = [
+        {"forward": f, "backward": b} for f, b in ((3, 5), (3, 4), (3, 6), (1, 4))
+    ]
+    data = small(model={"microbatch_sizes": [1], "layers": layers})
+    data["cluster"]["within_node"] = {"bandwidth": 1}
+    data["search"] = {"pipeline_depths": [3], "replicas": [1], "microbatches": [4]}
+    request = parse_request(data)
+    search = SplitSearch(request.alone(request.profiles[0]), PlanParams(), Clock(None))
+    configuration = next(
+        c
+        for c in enumerate_space(request).configurations
+        if c.layer_split == "searched" and c.backward == "fused"
+    )
+    arrays = search.quick.arrays(configuration, (0, 1, 2, 4))
+    candidate = Candidate(0, configuration, 1.0, 1.0, StepTime(Fraction(60)))
+    candidate.rest = Fraction(60)
+    candidate.show((0, 1, 2, 4), None, arrays)
+    assert candidate.take(search.quick.by_rules(arrays, (WarmUpRule(),)))
+    assert candidate.step.reached == 71
+    best = search.improved_by_sweeps(candidate, steps=40, seed=1)
+    assert best is not None
+    assert best[0].pipeline.boundaries == (0, 2, 3, 4)
+    assert best[1].makespan == 60
 
 
 @pytest.mark.slow
