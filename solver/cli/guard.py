@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
@@ -287,6 +288,8 @@ def end_process(code: str | int | None) -> NoReturn:
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code or 0)
+    # The interpreter looks for garbage once more as it ends: a fifth of a short command.
+    gc.freeze()
     sys.exit(code)
 
 
