@@ -207,6 +207,15 @@ def finest_time(document: BaseModel) -> str | None:
     return f"{field_path(finest)} = {times[finest]}" if digits > 11 else None
 
 
+def memory_unit(document: BaseModel) -> str:
+    """Return the unit of memory that a document declares, empty where it declares none."""
+    path = getattr(document, "memory_unit_at", ())
+    declared: Any = document if path else None
+    for name in path:
+        declared = getattr(declared, name, None)
+    return declared or ""
+
+
 def readable_amounts(amounts: tuple[Fraction, ...], unit: str) -> tuple[list[str], str]:
     """Return amounts as people read them, and the unit: ``91.4`` and ``80.0`` for ``GB``.
 

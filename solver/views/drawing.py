@@ -12,6 +12,7 @@ from rich.text import Text
 from ppsolve.models.core.problem import Objective, Problem
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result, Status
 from ppsolve.models.core.schedule import Schedule
+from ppsolve.models.core.units import memory_unit, readable_amounts
 from ppsolve.models.instances import Instance
 from ppsolve.solver.views.chart import AmountCurve, pool_curves
 from ppsolve.solver.views.figures import (
@@ -26,6 +27,7 @@ from ppsolve.solver.views.figures import (
 from ppsolve.solver.views.schedule_view import (
     ScheduleReport,
     ScheduleView,
+    peak_text,
     report_of_schedule,
 )
 from ppsolve.solver.views.tables import (
@@ -35,6 +37,7 @@ from ppsolve.solver.views.tables import (
     TableColumn,
     indented,
 )
+from ppsolve.solver.views.time_units import readable_times
 from ppsolve.solver.views.wording import (
     ENTRY_STYLE,
     bubble_name,
@@ -161,19 +164,21 @@ class Drawing:
         short = None if verbose or entry.broken is None else entry.broken.short
         return short or entry.reason or ""
 
-    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
-        """Yield the figures of one heuristic on an instance, which gives unit and caps."""
+    def entry_facts(
+        self, entry: HeuristicEntry, instance: Instance, unit: str
+    ) -> Facts:
+        """Yield the figures of one heuristic in a unit of time; the instance gives caps."""
         texts = {"pattern": entry.pattern, "reason": self.reason(entry)}
         yield from ((name, text) for name, text in texts.items() if text)
         times = figures(entry.makespan, entry.device_span)
         for name, text in zip(("makespan", "device span"), times, strict=True):
             if text != ABSENT:
-                yield name, f"{text} {instance.time_unit}"
+                yield name, f"{text} {unit}"
         if entry.bubble_ratio is not None:
             yield bubble_name(entry), ratio(entry.bubble_ratio)
         peaks = entry.peak_memory or {}
-        for pool, peak in zip(peaks, figures(*peaks.values()), strict=True):
-            yield f"peak, {pool}", peak
+        for pool, peak in peaks.items():
+            yield f"peak, {pool}", peak_text(peak, unit=memory_unit(instance))
 
     def describe(self, instance: Instance, problem: Problem) -> RenderableType:
         """Return an instance in short, with a hint at further commands."""
@@ -275,17 +280,20 @@ def sizes(problem: Problem) -> Facts:
     )
     work = [int(problem.duration[indices].sum()) for indices in ops]
     if work:
-        limits = figures(
-            *(problem.scale.time(ticks) for ticks in sorted({min(work), max(work)}))
-        )
-        yield "work per device", f"{' to '.join(limits)} {unit}"
+        extremes = map(problem.scale.time, sorted({min(work), max(work)}))
+        limits, shown = readable_times(unit, *extremes)
+        yield "work per device", f"{' to '.join(limits)} {shown}"
     if problem.num_ops:
         longest = problem.scale.time(int(np.max(problem.duration)))
-        yield "longest op", f"{figure(longest)} {unit}"
+        (length,), shown = readable_times(unit, longest)
+        yield "longest op", f"{length} {shown}"
     if problem.pools:
         names = dict.fromkeys(
             pool.name for pool in (problem.pools[0], problem.pools[-1])
         )
-        amounts = sorted({float(pool.capacity) for pool in problem.pools})
-        limits = list(dict.fromkeys(figures(amounts[0], amounts[-1])))
-        yield f"memory, {' to '.join(names)}", f"capacity {' to '.join(limits)}"
+        amounts = sorted({pool.capacity for pool in problem.pools})
+        limits, shown = readable_amounts(
+            (amounts[0], amounts[-1]), problem.pools[0].unit
+        )
+        capacity = with_unit(" to ".join(dict.fromkeys(limits)), shown)
+        yield f"memory, {' to '.join(names)}", f"capacity {capacity}"

@@ -48,6 +48,7 @@ from ppsolve.solver.views.tables import (
     indented,
     table_of,
 )
+from ppsolve.solver.views.time_units import readable_times
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 
 
@@ -78,7 +79,7 @@ def report_of_refresh(view: ScheduleView, period: float) -> ScheduleReport:
         list(_facts(view, iterations, period)),
         device_table(refresh, unit)
         if refresh.iterations_of
-        else busy_table(devices, chart.end),
+        else busy_table(devices, chart.end, view.unit),
         [HIDDEN] if not links and set(SYNC_KINDS) & hidden else [],
     )
 
@@ -103,11 +104,13 @@ def _facts(
     view: ScheduleView, iterations: int, period: float
 ) -> Iterator[tuple[str, str]]:
     yield ITERATIONS, figure(iterations)
-    yield "iteration", f"{figure(period)} {view.unit}"
+    (length,), unit = readable_times(view.unit, period)
+    yield "iteration", f"{length} {unit}"
     work = [op.end for op in view.document.ops if iteration_of(op) is None]
     if work:
         last = with_unit(figure(math.floor(100 * max(work) / period) / 100), ITERATIONS)
-        yield "K-FAC work", f"done at {figure(max(work))} {view.unit}, after {last}"
+        (end,), unit = readable_times(view.unit, max(work))
+        yield "K-FAC work", f"done at {end} {unit}, after {last}"
 
 
 def device_table(refresh: RefreshFigures, unit: str) -> RenderableType:
@@ -148,7 +151,8 @@ def _refresh(
     )
     yield "devices", str(len(pattern.devices))
     yield "micro-batches", _range(_microbatches(device) for device in pattern.devices)
-    yield "iteration", f"{figure(time(pattern.period))} {unit}"
+    (period,), shown = readable_times(unit, time(pattern.period))
+    yield "iteration", f"{period} {shown}"
     yield (
         "modules",
         f"{_range(_modules(device) for device in pattern.devices)} per device",

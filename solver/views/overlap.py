@@ -43,6 +43,7 @@ from ppsolve.solver.views.drawing import Drawing, Facts, described, reached
 from ppsolve.solver.views.figures import ABSENT, counted, figure, figures, percent
 from ppsolve.solver.views.schedule_view import ScheduleReport, ScheduleView, busy_table
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
+from ppsolve.solver.views.time_units import readable_times
 
 # Parts of the names of collectives, the more telling ones first.
 _TYPES = {
@@ -154,11 +155,11 @@ def _limits(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
 
 
 def _totals(instance: OverlapInstance) -> Iterator[tuple[str, str]]:
-    unit = instance.time_unit
     compute = _total(instance, instance.of_kind(NodeKind.COMPUTE))
     comm = _total(instance, instance.of_kind(NodeKind.COMM))
-    yield "compute", f"{figure(float(compute))} {unit}"
-    yield "communication", f"{figure(float(comm))} {unit}"
+    for name, time in (("compute", compute), ("communication", comm)):
+        (text,), unit = readable_times(instance.time_unit, float(time))
+        yield name, f"{text} {unit}"
     yield "comm / compute", f"{comm / compute:.2f}" if compute else ABSENT
 
 
@@ -185,17 +186,16 @@ def program_facts(
     if program.peak_live_bytes is not None and (program.peak_live_bytes or is_capped):
         yield "peak live bytes", _peak(program.peak_live_bytes, instance, least_peak)
     if program.estimate is not None:
-        yield (
-            "own estimate",
-            f"{figure(program.estimate)} {unit} (Inductor's figure, not the time)",
-        )
+        (estimate,), shown = readable_times(unit, program.estimate)
+        yield "own estimate", f"{estimate} {shown} (Inductor's figure, not the time)"
 
 
 def exposed_text(program: ProgramFigures, makespan: float | None, unit: str) -> str:
     """Return the exposed communication with its unit, and its share of the makespan."""
     wait = program.exposed_wait
     share = f", {percent(wait / makespan)} of the makespan" if wait and makespan else ""
-    return f"{figure(wait)} {unit}{share}"
+    (text,), shown = readable_times(unit, wait)
+    return f"{text} {shown}{share}"
 
 
 def _limited(cap: float | None) -> str:
@@ -254,7 +254,8 @@ def report_of_program(view: ScheduleView) -> ScheduleReport:
         points = {"live bytes": list(held_bytes)}
     curves = [curve for curve in starmap(AmountCurve, points.items()) if curve.most]
     least_peak = getattr(view.source, "least_peak_bytes", None)
-    makespan = ("makespan", f"{figure(view.end)} {view.unit}")
+    (end,), unit = readable_times(view.unit, view.end)
+    makespan = ("makespan", f"{end} {unit}")
     return ScheduleReport(
         view.title,
         Chart(
@@ -266,7 +267,7 @@ def report_of_program(view: ScheduleView) -> ScheduleReport:
             idle="stream is idle",
         ),
         [makespan, *program_facts(measures, view.end, view.unit, instance, least_peak)],
-        busy_table(rows, view.end, head="stream"),
+        busy_table(rows, view.end, view.unit, head="stream"),
     )
 
 
@@ -386,10 +387,12 @@ class OverlapDrawing(Drawing):
         plain = f"raise_comms: several collectives left to come first{rule}"
         return super().reason(entry, verbose=verbose).replace(RAISE_FAILURE, plain)
 
-    def entry_facts(self, entry: HeuristicEntry, instance: Instance) -> Facts:
+    def entry_facts(
+        self, entry: HeuristicEntry, instance: Instance, unit: str
+    ) -> Facts:
         """Yield the figures of one heuristic on a program."""
-        unit, program_entry = instance.time_unit, cast("OverlapEntry", entry)
-        yield from super().entry_facts(entry, instance)
+        program_entry = cast("OverlapEntry", entry)
+        yield from super().entry_facts(entry, instance, unit)
         yield from program_facts(
             program_entry, entry.makespan, unit, cast("OverlapInstance", instance)
         )

@@ -21,6 +21,7 @@ from ppsolve.models.documents.printable import LONGEST_LINE, printable
 from ppsolve.solver.run.progress import Progress, ProgressListener
 from ppsolve.solver.views.figures import counted, figures, percent, seconds
 from ppsolve.solver.views.terminal import TerminalConsole
+from ppsolve.solver.views.time_units import readable_times
 from ppsolve.solver.views.wording import with_unit
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ Parts = Iterator[tuple[str, str]]  # texts and their styles
 
 def run_parts(event: Progress, unit: str) -> Parts:
     """Yield best value, bound and gap of a run, each with its style."""
-    best, bound = figures(event.incumbent, event.bound)
+    (best, bound), unit = readable_times(unit, event.incumbent, event.bound)
     if event.incumbent is not None:
         yield f"best {with_unit(best, unit)}", "green"
     if event.bound is not None:

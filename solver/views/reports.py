@@ -37,6 +37,7 @@ _RANK = list(wording.ENTRY_STYLE)
 
 def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
+    result, _ = in_readable_unit(result, result.time_unit)
     line = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     value, bound = figures(result.value, result.bound)
     if result.value is not None:
@@ -62,7 +63,7 @@ def report(
 
     The instance gives caps that the result does not repeat.
     """
-    result = in_readable_unit(result)
+    result, _ = in_readable_unit(result, result.time_unit)
     drawing = drawing_of(result.kind)
     title = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     _append_count(title, result.value, wording.unit_of(result), result.time_unit)
@@ -153,6 +154,7 @@ def ranked(entries: Iterable[HeuristicEntry]) -> list[HeuristicEntry]:
 
 def entry_line(entry: HeuristicEntry, unit: str) -> Text:
     """Return the outcome of a heuristic in one line, for `--quiet`."""
+    entry, unit = in_readable_unit(entry, unit)
     line = _headed(entry.name, entry.status, wording.ENTRY_STYLE[entry.status])
     if entry.value is not None:
         line.append(
@@ -167,13 +169,14 @@ def entry_line(entry: HeuristicEntry, unit: str) -> Text:
 
 def entry_report(instance: Instance, entry: HeuristicEntry) -> RenderableType:
     """Return the outcome of one heuristic on an instance."""
-    drawing, unit = drawing_of(instance.kind), instance.time_unit
+    drawing = drawing_of(instance.kind)
+    entry, unit = in_readable_unit(entry, instance.time_unit)
     style = wording.ENTRY_STYLE[entry.status] or "bold green"
     title = _headed(f"{entry.name} on {instance.name}", entry.status, style)
     _append_count(title, entry.value, entry.value_unit or unit, unit)
     note = wording.rounding_note(entry.tick_error, unit, instance)
     rows = [
-        *drawing.entry_facts(entry, instance),
+        *drawing.entry_facts(entry, instance, unit),
         *([("rounding", note)] if note else []),
     ]
     return Group(title, FactList(rows), *_apart(drawing.parts(entry, unit)))

@@ -19,6 +19,11 @@ from ppsolve.solver.views.chart import SYNC_KINDS, Chart, Row, chart_rows
 from ppsolve.solver.views.colours import COLLECTIVES
 from ppsolve.solver.views.figures import figure, figures, ratio
 from ppsolve.solver.views.tables import FactList, Field, indented, table_of
+from ppsolve.solver.views.time_units import (
+    ratio_of_units,
+    readable_times,
+    readable_unit,
+)
 from ppsolve.solver.views.wording import bubble_name, with_unit
 
 Window = tuple[float, float | None]
@@ -92,13 +97,17 @@ def report_of_schedule(view: ScheduleView) -> ScheduleReport:
     devices = [row for row in rows if row.is_device]
     is_hidden = any(op.kind in COLLECTIVE_KINDS for op in view.document.ops)
     ratios, peaks = _known(view)
-    times = {"makespan": view.end, "device span": max(map(_span, devices), default=0)}
-    lengths = {name: f"{figure(time)} {view.unit}" for name, time in times.items()}
+    span = max(map(_span, devices), default=0)
+    texts, unit = readable_times(view.unit, view.end, span)
+    lengths = {
+        name: f"{text} {unit}"
+        for name, text in zip(("makespan", "device span"), texts, strict=True)
+    }
     return ScheduleReport(
         view.title,
         Chart(rows, view.end, view.unit, view.frame.window),
         list((lengths | ratios).items()),
-        busy_table(devices, view.end, peaks),
+        busy_table(devices, view.end, view.unit, peaks),
         [HIDDEN] if is_hidden and not view.frame.links else [],
     )
 
@@ -138,25 +147,32 @@ def peak_text(used: float, capacity: float | None = None, unit: str = "") -> str
 def busy_table(
     rows: Sequence[Row],
     makespan: float,
+    unit: str,
     peaks: Mapping[str, str] | None = None,
     head: str = "device",
 ) -> RenderableType:
-    """Return the table of busy and idle times of the rows of a chart, in their unit.
+    """Return the table of busy and idle times of the rows of a chart.
 
-    Idle time is the rest of the makespan; `peaks` of memory are by the names of rows.
+    Times are in the unit that suits the makespan. Idle time is the rest of the makespan; `peaks`
+    of memory are by the names of rows.
     """
+    factor = ratio_of_units(unit, readable_unit(unit, makespan))
+
+    def scaled(time: float | None) -> str:
+        return figure(time if time is None or factor == 1.0 else time * factor)
+
     fields: tuple[Field[Row], ...] = (
         Field(head, lambda row: row.name),
-        Field("busy", lambda row: row.busy, 0, figure),
-        Field("idle", lambda row: makespan - row.busy, 0, figure),
+        Field("busy", lambda row: row.busy, 0, scaled),
+        Field("idle", lambda row: makespan - row.busy, 0, scaled),
         Field(
             "busy %",
             lambda row: row.busy / makespan if makespan else None,
             3,
             "{:.1%}".format,
         ),
-        Field("first start", _first, 1, figure),
-        Field("last end", _last, 2, figure),
+        Field("first start", _first, 1, scaled),
+        Field("last end", _last, 2, scaled),
         Field("peak memory", lambda row: (peaks or {}).get(row.name), 0, str),
     )
     return indented(table_of(rows, *(fields if peaks else fields[:-1])))

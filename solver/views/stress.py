@@ -8,10 +8,12 @@ from rich.text import Text
 from ppsolve.models.studies.stress import StressEntry, StressReport
 from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
+from ppsolve.solver.views.time_units import ratio_of_units, readable_unit
 
 
 def stress_report(report: StressReport) -> RenderableType:
     """Return a sentence, and a table of all schedules, soonest 95th percentile first."""
+    report = _in_readable_unit(report)
     best, *contenders = report.entries
     ordered = [best, *sorted(contenders, key=lambda entry: (entry.p95, entry.mean))]
     unit = report.time_unit
@@ -34,6 +36,23 @@ def stress_report(report: StressReport) -> RenderableType:
     columns = (field.column(ordered) for field in fields)
     table = FittingTable(name, *columns, styles=["bold", *[""] * len(contenders)])
     return Group(_sentence(report), Text(), indented(table))
+
+
+def _in_readable_unit(report: StressReport) -> StressReport:
+    unit = readable_unit(report.time_unit, max(e.worst for e in report.entries))
+    factor = ratio_of_units(report.time_unit, unit)
+    if factor == 1.0:
+        return report
+    entries = tuple(
+        entry.model_copy(
+            update={name: getattr(entry, name) * factor for name in _TIMES}
+        )
+        for entry in report.entries
+    )
+    return report.model_copy(update={"entries": entries, "time_unit": unit})
+
+
+_TIMES = ("planned", "mean", "deviation", "p5", "p50", "p95", "p99", "worst")
 
 
 def _sentence(report: StressReport) -> Text:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from ppsolve.models.core.result import Figure, Result
+from ppsolve.models.core.result import Figure, HeuristicEntry, Result
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.solver.views.figures import figure
+from ppsolve.solver.views.figures import figure, figures
+
+Answer = TypeVar("Answer", Result, HeuristicEntry)
 
 COUNTS = frozenset(
     {"value", "bound"}
@@ -33,13 +35,23 @@ def readable_unit(unit: str, longest: float) -> str:
     return next((u for u in larger if longest * ratio_of_units(unit, u) < MOST), unit)
 
 
-def in_unit(result: Result, unit: str) -> Result:
-    """Return a result with its times in another unit, its schedule as it is.
+def readable_times(unit: str, *times: float | None) -> tuple[list[str], str]:
+    """Return times as people read them, and the unit: ``384.7`` and ``ms``."""
+    longest = max((time for time in times if time is not None), default=0.0)
+    shown = readable_unit(unit, longest)
+    factor = ratio_of_units(unit, shown)
+    if factor == 1.0:
+        return figures(*times), shown
+    return figures(*(None if t is None else t * factor for t in times)), shown
 
-    Times in its reasons are told in it too. Where no factor leads to the unit it is the result
-    itself.
+
+def in_unit(answer: Answer, old_unit: str, unit: str) -> Answer:
+    """Return a result or an entry with its times in another unit, its schedule as it is.
+
+    Times in its reasons are told in it too. Where no factor leads to the unit the answer stays.
     """
-    old_unit, factor = result.time_unit, ratio_of_units(result.time_unit, unit)
+    factor = ratio_of_units(old_unit, unit)
+    counts = frozenset() if answer.value_unit in {None, old_unit} else COUNTS
 
     def told(value: Any, name: str, is_time: bool = False) -> Any:
         if isinstance(value, tuple):
@@ -65,8 +77,10 @@ def in_unit(result: Result, unit: str) -> Result:
     def time(match: re.Match[str]) -> str:
         return f"{figure(float(match[1]) * factor)} {unit}"
 
-    counts = frozenset() if result.value_unit in {None, old_unit} else COUNTS
-    return result if factor == 1.0 else cast("Result", told(result, ""))
+    if factor == 1.0:
+        return answer
+    scaled: Answer = told(answer, "")
+    return scaled
 
 
 @cache
@@ -82,9 +96,11 @@ def _is_time(kind: Any) -> bool:
     )
 
 
-def in_readable_unit(result: Result) -> Result:
-    """Return a result with its times in a unit in which they have at most six digits."""
-    times = (result.makespan, result.device_span, result.value, result.bound)
-    counted = times[: 2 if result.value_unit not in {None, result.time_unit} else 4]
-    longest = max((time for time in counted if time is not None), default=0)
-    return in_unit(result, readable_unit(result.time_unit, float(longest)))
+def in_readable_unit(answer: Answer, unit: str) -> tuple[Answer, str]:
+    """Return an answer with its times in a unit in which they have at most six digits, and it."""
+    times = [answer.makespan, answer.device_span]
+    if answer.value_unit in {None, unit}:
+        times += [answer.value, getattr(answer, "bound", None)]
+    longest = max((time for time in times if time is not None), default=0)
+    shown = readable_unit(unit, float(longest))
+    return in_unit(answer, unit, shown), shown

@@ -369,3 +369,29 @@ def test_a_result_of_an_unknown_kind_is_drawn_unchecked(show, here):
     assert done.stdout.startswith("tiny, gpipe\ndevice 0 │F0")
     assert "unknown kind" in done.stderr
     assert done.stderr.endswith("the schedule is drawn unchecked\n")
+
+
+def test_figures_are_in_the_unit_of_the_axis(tmp_path):
+    """Two micro-batches of 2 + 3 s on one device end after 10 s, however fine the unit is."""
+    path, result = tmp_path / "fine.json", tmp_path / "result.json"
+    fine = {
+        "kind": "pipeline",
+        "num_devices": 1,
+        "num_microbatches": 2,
+        "time_unit": "ns",
+        "times": {"forward": "2 s", "backward": "3 s"},
+        "memory": {"unit": "B", "capacity": "80 GB", "activation": "35 GB"},
+    }
+    path.write_text(json.dumps(fine))
+
+    def run(*arguments):
+        done = CliRunner().invoke(build(), [*map(str, arguments)])
+        assert done.exit_code == 0
+        assert "000,000" not in done.output
+        return done.output
+
+    assert "capacity 80.0 GB" in run("show", path)
+    assert "10,000 ms" in run("show", path, "--heuristic", "gpipe")
+    assert "peak, device 0  70.0 GB" in run("simulate", path, "--heuristic", "gpipe")
+    assert "bound 10,000 ms" in run("optimize", path, "-o", result)
+    assert "schedule (ms)" in run("stress", result, "--jitter", 0.05, "--runs", 10)

@@ -106,7 +106,9 @@ def in_one_unit(schedules: Sequence[PageSchedule]) -> list[PageSchedule]:
     ]
     unit = readable_unit(first, max(lengths, default=0.0))
     converted = [
-        replace(schedule, result=in_unit(schedule.result, unit))
+        replace(
+            schedule, result=in_unit(schedule.result, schedule.result.time_unit, unit)
+        )
         for schedule in schedules
     ]
     for schedule in converted:

@@ -49,7 +49,9 @@ def test_transfers_have_a_direction_and_names_are_made_of_labels():
 
 def test_times_are_told_in_the_unit_of_the_page():
     shown = shown_of(pipeline(time_unit="ms"), "gpipe")
-    found = replace(shown, result=in_unit(shown.result, "us")).columns()
+    found = replace(
+        shown, result=in_unit(shown.result, shown.result.time_unit, "us")
+    ).columns()
     assert found["tick"] * found["makespan"] == 120_000
     assert found["bound"] == 108_000
 
