@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import MAX_NUMBER, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,9 @@ def _doubles(name: str, value: Any) -> Floats:
             return _from_objects(name, np.asarray(value, dtype=object))
         return array.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError("expected numbers that form an array", field=name) from None
+        raise InputError(
+            "expected numbers that form an array", field=name, code=ErrorCode.TYPE
+        ) from None
 
 
 def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
@@ -68,7 +70,9 @@ def _from_objects(name: str, array: NDArray[np.object_]) -> Floats:
     for index, item in np.ndenumerate(array):
         if isinstance(item, bool) or not isinstance(item, Real | Decimal):
             raise InputError(
-                f"expected a number, got {describe(item)}", field=_path(name, index)
+                f"expected a number, got {describe(item)}",
+                field=_path(name, index),
+                code=ErrorCode.TYPE,
             )
         doubles[index] = _nearest(item)
     return doubles
@@ -85,7 +89,9 @@ def as_number(name: str, value: Any, **limits: Any) -> float:
     """Check one number, which has no axes, and return it as a float."""
     array = as_array(name, value, **limits)
     if array.ndim:
-        raise InputError(f"expected one number, got {array.size}", field=name)
+        raise InputError(
+            f"expected one number, got {array.size}", field=name, code=ErrorCode.TYPE
+        )
     return float(array)
 
 
@@ -118,7 +124,9 @@ def refuse(name: str, values: NDArray[Any], bad: BoolArray, expected: str) -> No
     if np.any(bad):
         index = np.unravel_index(np.argmax(bad), bad.shape)
         raise InputError(
-            f"expected {expected}, got {values[index]:g}", field=_path(name, index)
+            f"expected {expected}, got {values[index]:g}",
+            field=_path(name, index),
+            code=ErrorCode.RANGE,
         )
 
 
@@ -136,7 +144,7 @@ def broadcast(**arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays.values())
         text = f"expected shapes that broadcast together, got {shapes}"
-        raise InputError(text, field=", ".join(arrays)) from None
+        raise InputError(text, field=", ".join(arrays), code=ErrorCode.LENGTH) from None
 
 
 @overload

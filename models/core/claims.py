@@ -12,7 +12,7 @@ from ppsolve.models.core.result import HeuristicStatus, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import as_moment, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 NUMBERS = (int, float, Fraction)
 MEASURED = ("bubble_ratio", "bubble_over_compute", "peak_memory")
@@ -36,7 +36,9 @@ def figure(data: Mapping[str, Any], field: str) -> Fraction | None:
     try:
         return Fraction(as_moment(data[field]))
     except ValueError as error:
-        raise InputError(str(error), field=field) from None
+        raise InputError(
+            str(error), field=field, code=getattr(error, "code", ErrorCode.VALUE)
+        ) from None
 
 
 def refuted(
@@ -134,7 +136,9 @@ def measured(
         return
     if not isinstance(peaks, Mapping):
         raise InputError(
-            f"expected an object, got {describe(peaks)}", field="peak_memory"
+            f"expected an object, got {describe(peaks)}",
+            field="peak_memory",
+            code=ErrorCode.TYPE,
         )
     names = [pool.name for pool in schedule.problem.pools]
     peak_of = dict(zip(names, metrics.peak_memory, strict=True))

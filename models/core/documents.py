@@ -17,9 +17,14 @@ from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_moment, describe, did_you_mean
+from ppsolve.models.documents.base import as_moment, describe
 from ppsolve.models.documents.contents import RESULT, refuse_others
-from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    did_you_mean,
+    errors_in,
+)
 from ppsolve.models.documents.files import read_json, source_name
 
 TOLERANCE = Fraction(1, 10**9)
@@ -80,14 +85,20 @@ def load_schedule(path: str | Path, problem: Problem) -> Schedule:
     schedule, violations = parse_given(read_json(path), problem, source)
     if schedule is None or violations:
         suffix = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-        raise InputError(f"{violations[0]}{suffix}", source=source, field="schedule")
+        raise InputError(
+            f"{violations[0]}{suffix}",
+            source=source,
+            field="schedule",
+            code=ErrorCode.SCHEDULE,
+        )
     return schedule
 
 
 def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(data, dict):
         raise InputError(
-            f"expected a result or a schedule (an object), got {describe(data)}"
+            f"expected a result or a schedule (an object), got {describe(data)}",
+            code=ErrorCode.TYPE,
         )
     refuse_others(data, "a result or a schedule", RESULT)
     document, path = data, ""
@@ -96,16 +107,20 @@ def _find_schedule(data: Any) -> tuple[dict[str, Any], str]:
         if document is None:
             status = f" (status {data['status']})" if "status" in data else ""
             raise InputError(
-                f"expected a schedule, there is none{status}", field="schedule"
+                f"expected a schedule, there is none{status}",
+                field="schedule",
+                code=ErrorCode.MISSING,
             )
         if not isinstance(document, dict):
             raise InputError(
-                f"expected an object, got {describe(document)}", field="schedule"
+                f"expected an object, got {describe(document)}",
+                field="schedule",
+                code=ErrorCode.TYPE,
             )
     if not isinstance(document.get("ops"), list | tuple):
         description = describe(document["ops"]) if "ops" in document else "nothing"
         text = f"expected a list of ops, each with id and start, got {description}"
-        raise InputError(text, field=f"{path}ops")
+        raise InputError(text, field=f"{path}ops", code=ErrorCode.TYPE)
     return document, path
 
 
@@ -154,7 +169,7 @@ def _refuse_other_units(data: dict[str, Any], scale: TimeScale) -> None:
         unit = owner.get("time_unit", scale.unit)
         if unit != scale.unit:
             text = f'expected "{scale.unit}" as in the instance, got {describe(unit)}'
-            raise InputError(text, field=f"{path}time_unit")
+            raise InputError(text, field=f"{path}time_unit", code=ErrorCode.CONFLICT)
 
 
 class _OpTimes(NamedTuple):
@@ -216,7 +231,11 @@ class _OpRows:
 
     def _op(self, row: Any, numbers: dict[str, int], field: str) -> int:
         if not isinstance(row, dict):
-            raise InputError(f"expected an object, got {describe(row)}", field=field)
+            raise InputError(
+                f"expected an object, got {describe(row)}",
+                field=field,
+                code=ErrorCode.TYPE,
+            )
         for key in ("id", "start"):
             if key not in row:
                 raise InputError(
@@ -227,7 +246,7 @@ class _OpRows:
         name = row["id"]
         if not isinstance(name, str):
             text = f"expected the name of an op, got {describe(name)}"
-            raise InputError(text, field=f"{field}.id")
+            raise InputError(text, field=f"{field}.id", code=ErrorCode.TYPE)
         if name not in numbers:
             hint = self.mismatch or did_you_mean(name[:40], numbers)
             raise InputError(
@@ -236,7 +255,11 @@ class _OpRows:
                 code=ErrorCode.UNKNOWN_NAME,
             )
         if numbers[name] in self.rows:
-            raise InputError(f'the op "{name}" appears twice', field=f"{field}.id")
+            raise InputError(
+                f'the op "{name}" appears twice',
+                field=f"{field}.id",
+                code=ErrorCode.CONFLICT,
+            )
         return numbers[name]
 
     def _ticks(self, value: Any, field: str, name: str) -> int | Fraction:
@@ -245,7 +268,11 @@ class _OpRows:
             try:
                 top, bottom = as_moment(value).as_integer_ratio()
             except ValueError as error:
-                raise InputError(str(error), field=f"{field}.{name}") from None
+                raise InputError(
+                    str(error),
+                    field=f"{field}.{name}",
+                    code=getattr(error, "code", ErrorCode.VALUE),
+                ) from None
         tick = self.problem.scale.tick
         top, bottom = top * tick.denominator, bottom * tick.numerator
         ticks = Fraction(top, bottom) if top % bottom else top // bottom
@@ -254,6 +281,7 @@ class _OpRows:
                 f"expected less than {MAX_START} ticks of {tick} {self.problem.scale.unit}, "
                 f"got {describe(value)}",
                 field=f"{field}.{name}",
+                code=ErrorCode.RANGE,
             )
         return ticks
 

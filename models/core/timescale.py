@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsolve.models.documents.base import as_json_number
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 UNITS_PER_SECOND = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
 """The time units of known length."""
@@ -25,6 +25,7 @@ def no_common_tick(remedy: str) -> InputError:
     return InputError(
         f"the times have no common tick within {MAX_TICKS} ticks of the longest one; {remedy}",
         field="times",
+        code=ErrorCode.RANGE,
     )
 
 

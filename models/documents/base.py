@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Context, Decimal
 from fractions import Fraction
-from itertools import islice
 from numbers import Integral, Real
 from typing import Annotated, Any, Self, TypeVar
 
@@ -22,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 
 MAX_NUMBER = Decimal(10) ** 15
 """Times and amounts above this are taken for mistakes (a year is 3.2e13 microseconds)."""
@@ -239,19 +237,6 @@ def alternatives(*groups: tuple[str, ...]) -> dict[str, Any]:
         for names in groups
     ]
     return {"oneOf": options}
-
-
-def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
-    """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
-
-    The first 2,000 names count, which take 0.3 s to compare; a list has at most `listed` of them.
-    """
-    names = list(islice(names, 2000))
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return f'; did you mean "{close[0]}"?'
-    ellipsis = ", ..." if len(names) > listed else ""
-    return f"; known: {', '.join(names[:listed])}{ellipsis}"
 
 
 def error_at(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 _PICKLE = (
     "a pickle (nothing in it was run); "
@@ -93,4 +93,6 @@ def refuse_others(
     """Refuse a document that `describe_document` knows as something else than what is allowed."""
     description = describe_document(data)
     if description not in {None, allowed}:
-        raise InputError(f"expected {expected}, {description}", source=source)
+        raise InputError(
+            f"expected {expected}, {description}", source=source, code=ErrorCode.TYPE
+        )

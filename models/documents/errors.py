@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
 
 from ppsolve.models.documents.printable import LONGEST_PART, printable
 
@@ -19,18 +21,24 @@ class ErrorCode(StrEnum):
     """What is wrong, for programs; codes stay, while the sentences of errors may change."""
 
     VALUE = "value"  # a value that does not fit, as `expected` says
-    TYPE = "type"  # an object, a list, a number or a text was expected
+    TYPE = (
+        "type"  # an object, a list, a number, a text or another document was expected
+    )
     RANGE = "range"  # a number beyond its limits
     LENGTH = "length"  # a list with too many or too few entries
-    MISSING = "missing"  # a field that is required
+    MISSING = "missing"  # a field, an option or content that is required
     UNKNOWN_FIELD = "unknown-field"
     UNKNOWN_NAME = "unknown-name"  # a name that is none of those in question
     UNIT = "unit"  # an unknown unit, or one of something else
     CONFLICT = "conflict"  # fields or options that exclude each other
     UNSUPPORTED = "unsupported"  # a valid document that is more than a function takes
-    SYNTAX = "syntax"  # text that is no JSON
+    SYNTAX = (
+        "syntax"  # text that cannot be read: no JSON, no CSV, no range such as 4..8
+    )
     FILE = "file"  # a file that cannot be read or written
     NOT_APPLICABLE = "not-applicable"  # a heuristic outside what it is defined on
+    SCHEDULE = "schedule"  # a schedule that is not whole, or that breaks a rule
+    NOT_INSTALLED = "not-installed"  # a package that is needed
     FAILED = "failed"  # a heuristic or search without an answer
     DEADLOCK = "deadlock"  # orders that wait for each other
     MEMORY_DEADLOCK = "memory-deadlock"  # ops that wait for memory
@@ -88,6 +96,47 @@ class InputError(PpsolveError):
         prefixes = [printable(prefix) for prefix in (source, field) if prefix]
         super().__init__(": ".join([*prefixes, printable(message, longest)]))
 
+    @classmethod
+    def unknown(
+        cls,
+        fault: str,
+        name: str,
+        names: Iterable[str],
+        *,
+        source: str | None = None,
+        field: str | None = None,
+        listed: int = 20,
+    ) -> InputError:
+        """Return the error about a name that is none of those in question.
+
+        Parameters
+        ----------
+        fault : str
+            What is wrong, before the name: ``unknown runtime``.
+        name : str
+            The name; 60 characters of it are shown.
+        names : iterable of str
+            The right names, of which the nearest is suggested.
+        source, field : str or None
+            As of the error.
+        listed : int
+            Most right names that are listed where none is near.
+
+        Returns
+        -------
+        InputError
+            An error with all names as `expected`.
+        """
+        names = tuple(names)
+        hint = did_you_mean(name[:60], names, listed)
+        return cls(
+            f'{fault} "{name[:60]}"{hint}',
+            source=source,
+            field=field,
+            code=ErrorCode.UNKNOWN_NAME,
+            expected=names or None,
+        )
+
     def moved(self, source: str | None, field: str | None) -> InputError:
         """Return the same error about another file and field.
 
@@ -117,6 +166,19 @@ class InputError(PpsolveError):
     def about(self, field: str) -> InputError:
         """Return the same error with another field."""
         return self.moved(self.source, field)
+
+
+def did_you_mean(word: str, names: Iterable[str], listed: int = 20) -> str:
+    """Write a hint for an unknown name: ``; did you mean "x"?``, or a list of known names.
+
+    The first 2,000 names count, which take 0.3 s to compare; a list has at most `listed` of them.
+    """
+    names = list(islice(names, 2000))
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    ellipsis = ", ..." if len(names) > listed else ""
+    return f"; known: {', '.join(names[:listed])}{ellipsis}"
 
 
 @contextmanager

@@ -125,7 +125,9 @@ def _limited(stream: BinaryIO, source: str) -> bytes:
     data = stream.read(LARGEST_INPUT + 1)
     if len(data) > LARGEST_INPUT:
         raise InputError(
-            f"expected at most {LARGEST_INPUT >> 20} MiB, this is more", source=source
+            f"expected at most {LARGEST_INPUT >> 20} MiB, this is more",
+            source=source,
+            code=ErrorCode.RANGE,
         )
     return data
 
@@ -141,7 +143,9 @@ def _as_text(data: bytes, source: str) -> str:
             if description
             else f"UTF-8 text, byte {error.start} is not"
         )
-        raise InputError(f"expected {expected}", source=source) from None
+        raise InputError(
+            f"expected {expected}", source=source, code=ErrorCode.SYNTAX
+        ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -162,7 +166,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         key = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise InputError(f'the field "{key}" appears twice in one object')
+        raise InputError(
+            f'the field "{key}" appears twice in one object', code=ErrorCode.CONFLICT
+        )
     return result
 
 
@@ -173,7 +179,9 @@ def _refuse_surrogates(data: Any) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         escape = json.dumps(text[error.start : error.end])[:60]
-        raise InputError(f"expected whole characters, got the text {escape}") from None
+        raise InputError(
+            f"expected whole characters, got the text {escape}", code=ErrorCode.SYNTAX
+        ) from None
 
 
 def _integer(text: str) -> int | Decimal:

@@ -22,7 +22,7 @@ from ppsolve.models.core.problem import (
     ScheduleObjective,
 )
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.documents.base import Number, StrictModel, did_you_mean
+from ppsolve.models.documents.base import Number, StrictModel
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
@@ -99,6 +99,7 @@ class GraphInstance(Instance):
             raise InputError(
                 f"expected no cycle, found {' -> '.join([*names, names[0]])}",
                 field="precedences",
+                code=ErrorCode.CONFLICT,
             )
 
     def edges(self) -> tuple[IntArray, IntArray]:
@@ -116,7 +117,9 @@ def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
-            f'expected different names, "{twice[0]}" appears twice', field=field
+            f'expected different names, "{twice[0]}" appears twice',
+            field=field,
+            code=ErrorCode.CONFLICT,
         )
 
 
@@ -125,10 +128,8 @@ def _refuse_unknown(
 ) -> None:
     for name in names:
         if name not in known:
-            raise InputError(
-                f'unknown {what} "{name}"' + did_you_mean(name, sorted(known)),
-                field=field,
-                code=ErrorCode.UNKNOWN_NAME,
+            raise InputError.unknown(
+                f"unknown {what}", name, sorted(known), field=field
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppsolve.models.core.claims import figure
 from ppsolve.models.core.result import Figure, Status, StopReason
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.exact.question import EXACT, SearchLimits
@@ -43,11 +43,15 @@ def check_bound(
     claimed = figure(data, "bound")
     is_refuted = data.get("status") == Status.INFEASIBLE
     if claimed is None and not is_refuted:
-        raise InputError("expected a result with a bound", field="bound")
+        raise InputError(
+            "expected a result with a bound", field="bound", code=ErrorCode.MISSING
+        )
     task = kind_of(instance).claimed_task(instance, data, exact=exact)
     if not isinstance(task, ScheduleTask):
         raise InputError(
-            f"bounds of {task.kind.schedules_of} cannot be proved again", field="bound"
+            f"bounds of {task.kind.schedules_of} cannot be proved again",
+            field="bound",
+            code=ErrorCode.UNSUPPORTED,
         )
     ticks = None if claimed is None else _ticks(claimed / task.scale.tick)
     claim = None if ticks is None else task.shown(ticks)
@@ -76,7 +80,7 @@ def _search(task: ScheduleTask, ticks: int | None, claim: Figure | None) -> Boun
         answer = task.search_below(analytic, ticks, limits)
         if answer.infeasible and task.unproved is not None:
             text = f"cannot be proved again above {task.shown(analytic)}, as {task.unproved}"
-            raise InputError(text, field="bound")
+            raise InputError(text, field="bound", code=ErrorCode.UNSUPPORTED)
         if answer.infeasible:
             return BoundCheck(claim, EXACT)
         if answer.schedule is not None:
@@ -88,6 +92,7 @@ def _search(task: ScheduleTask, ticks: int | None, claim: Figure | None) -> Boun
                 "cannot be proved again: CP-SAT rounds memory down or leaves choices open, "
                 "and its schedule does not fit",
                 field="bound",
+                code=ErrorCode.UNSUPPORTED,
             )
     raise AssertionError("rounds never end")
 

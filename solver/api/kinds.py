@@ -15,7 +15,6 @@ from ppsolve.models.documents.base import (
     MAX_MOMENT,
     as_moment,
     describe,
-    did_you_mean,
     field_path,
     leaves,
     validated,
@@ -27,7 +26,11 @@ from ppsolve.models.documents.contents import (
     kind_named,
     refuse_others,
 )
-from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    errors_in,
+)
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.instances import Instance
 
@@ -75,15 +78,13 @@ def kind_of(instance: Instance) -> Kind[Any]:
     if not isinstance(getattr(instance, "kind", None), str):
         raise InputError(
             f"expected an instance, as load_instance and parse_instance return, got "
-            f"{describe(instance)}"
+            f"{describe(instance)}",
+            code=ErrorCode.TYPE,
         )
     kind = known_kind(instance.kind)
     if kind is None:
-        raise InputError(
-            f'unknown kind "{instance.kind}"',
-            source=instance.name,
-            field="kind",
-            code=ErrorCode.UNKNOWN_NAME,
+        raise InputError.unknown(
+            "unknown kind", instance.kind, KINDS, source=instance.name, field="kind"
         )
     return kind
 
@@ -116,31 +117,28 @@ def parse_instance(data: Any, source: str | None = None) -> Instance:
         raise InputError(text, source=source, code=ErrorCode.TYPE)
     description = describe_document(data)
     if description is not None and description != INSTANCE:
-        raise InputError(description, source=source)
+        raise InputError(description, source=source, code=ErrorCode.TYPE)
     if "kind" not in data:
         text = f"this field is required (one of {', '.join(KINDS)})"
         raise InputError(text, source=source, field="kind", code=ErrorCode.MISSING)
     name = data["kind"]
     kind = known_kind(name) if isinstance(name, str) else None
     if kind is None:
-        word = name[:40] if isinstance(name, str) else ""
-        label = f'"{word}"' if isinstance(name, str) else describe(name)
-        text = f"unknown kind {label}" + did_you_mean(word, KINDS)
-        raise InputError(
-            text,
-            source=source,
-            field="kind",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(KINDS),
+        if not isinstance(name, str):
+            raise InputError(
+                f"expected one of {', '.join(KINDS)}, got {describe(name)}",
+                source=source,
+                field="kind",
+                code=ErrorCode.TYPE,
+                expected=tuple(KINDS),
+            )
+        raise InputError.unknown(
+            "unknown kind", name, KINDS, source=source, field="kind"
         )
     version = data.get("schema", 1)
     if version != 1 or isinstance(version, bool):
         text = f"expected 1 (the only version), got {describe(version)}"
-        raise InputError(
-            text,
-            source=source,
-            field="schema",
-        )
+        raise InputError(text, source=source, field="schema", code=ErrorCode.VALUE)
     return kind.parse(data, source)
 
 
@@ -179,7 +177,7 @@ def instance_in(
         return otherwise
     if document is None:
         text = "this result carries no instance; give the instance too"
-        raise InputError(text, source=source, field=CARRIED)
+        raise InputError(text, source=source, field=CARRIED, code=ErrorCode.MISSING)
     try:
         return parse_instance(document)
     except InputError as error:
@@ -196,13 +194,23 @@ def schedule_in(
     """
     instance = instance_in(data, source, otherwise=otherwise)
     if data.get("schedule", data.get("ops")) is None:
-        raise InputError("there is no schedule in it", source=source, field="schedule")
+        raise InputError(
+            "there is no schedule in it",
+            source=source,
+            field="schedule",
+            code=ErrorCode.MISSING,
+        )
     kind = kind_of(instance)
     problem = kind.lower(instance, document=data)
     schedule, violations = kind.read(instance, problem, data, source)
     if schedule is None or violations:
         wrong = "not a whole schedule" if schedule is None else "it breaks a rule"
-        raise InputError(f"{wrong}: {violations[0]}", source=source, field="schedule")
+        raise InputError(
+            f"{wrong}: {violations[0]}",
+            source=source,
+            field="schedule",
+            code=ErrorCode.SCHEDULE,
+        )
     return instance, schedule
 
 
@@ -280,5 +288,8 @@ def refuse_huge_numbers(data: Any, source: str | None) -> None:
                 as_moment(value)
             except ValueError as error:
                 raise InputError(
-                    str(error), source=source, field=field_path(path)
+                    str(error),
+                    source=source,
+                    field=field_path(path),
+                    code=getattr(error, "code", ErrorCode.VALUE),
                 ) from None

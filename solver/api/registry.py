@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import entry_points
 
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import all_kinds, kind_of
@@ -68,7 +67,8 @@ def find_heuristic(heuristic: Named) -> Heuristic:
     if not isinstance(heuristic, str):
         if not callable(heuristic):
             raise InputError(
-                f"expected the name of a heuristic or a function, got {heuristic!r:.40}"
+                f"expected the name of a heuristic or a function, got {heuristic!r:.40}",
+                code=ErrorCode.TYPE,
             )
         arguments_of(heuristic)
         return own_heuristic(name_of(heuristic), lambda: heuristic)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import all_kinds, kind_of
@@ -27,11 +26,11 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
     """
     names = {name: None for kind in all_kinds() for name in kind.runtimes}
     if runtime not in names:
-        raise InputError(
-            f'unknown runtime "{runtime}"' + did_you_mean(runtime, names),
+        raise InputError.unknown(
+            "unknown runtime",
+            runtime,
+            names,
             field=FIELD,
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(names),
         )
     kind = kind_of(instance)
     if runtime not in kind.runtimes:
@@ -39,7 +38,9 @@ def narrowed(instance: Instance, runtime: str, *, exact: bool) -> Narrowing:
             candidate.name for candidate in all_kinds() if runtime in candidate.runtimes
         )
         text = f'expected a {kinds}, got "{kind.name}"'
-        raise InputError(text, source=instance.name, field=FIELD)
+        raise InputError(
+            text, source=instance.name, field=FIELD, code=ErrorCode.UNSUPPORTED
+        )
     return kind.for_runtime(instance, runtime, exact=exact)
 
 

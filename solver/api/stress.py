@@ -16,7 +16,7 @@ from ppsolve.models.core.result import (
     ScheduleDocument,
 )
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.stress import StressReport
 from ppsolve.solver.api.kinds import kind_of, owner_in, schedule_in, schedule_of
@@ -91,7 +91,10 @@ def _contenders(
     broken = check_schedule(schedule.problem, schedule)
     if broken:
         raise InputError(
-            f"it breaks a rule: {broken[0]}", source=source, field="schedule"
+            f"it breaks a rule: {broken[0]}",
+            source=source,
+            field="schedule",
+            code=ErrorCode.SCHEDULE,
         )
     entries = (
         owner.heuristics if isinstance(owner, Result) else [owner] if owner else []
@@ -169,5 +172,7 @@ def _schedule_of(
         text = error.message if isinstance(error, InputError) else str(error)
         raise InputError(text, source=source, field=field) from None
     if schedule is None:
-        raise InputError("not a whole schedule", source=source, field=field)
+        raise InputError(
+            "not a whole schedule", source=source, field=field, code=ErrorCode.SCHEDULE
+        )
     return schedule.normalised()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ppsolve.models.core.result import Result, Status
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.clock import Clock
@@ -40,7 +40,12 @@ def solve_inner(
             text = (
                 f"expected a program that has an order and takes time ({result.status})"
             )
-            raise InputError(text, source=source, field=f"{inner.field}.{name}")
+            raise InputError(
+                text,
+                source=source,
+                field=f"{inner.field}.{name}",
+                code=ErrorCode.UNSUPPORTED,
+            )
         results[name] = result.model_copy(update={"heuristics": (), "steps": ()})
     return results
 

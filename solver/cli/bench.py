@@ -148,7 +148,11 @@ class EngineOptions:
 
             engine = DaskEngine(self.scheduler, processes=self.processes)
         elif self.scheduler is not None:
-            raise InputError("this option needs --engine dask", field="--scheduler")
+            raise InputError(
+                "this option needs --engine dask",
+                field="--scheduler",
+                code=ErrorCode.MISSING,
+            )
         return set_up(
             engine,
             options.keywords(),
@@ -193,7 +197,9 @@ def bench_run_command(
     _tell_doubles(doubles)
     if not unique:
         raise InputError(
-            "expected instances: files, directories, or --recipe", field="PATHS"
+            "expected instances: files, directories, or --recipe",
+            field="PATHS",
+            code=ErrorCode.MISSING,
         )
     with BenchFile(output) as file:
         if file.torn:
@@ -263,10 +269,10 @@ def _asked_in(record: BenchRecord, source: str) -> tuple[Instance, DrawnBy | Non
         drawn = DrawnBy(record.recipe, seed, options)
     else:
         text = f"{record.instance}: this record holds neither its instance nor a recipe"
-        raise InputError(text, source=source)
+        raise InputError(text, source=source, code=ErrorCode.MISSING)
     if record.content is not None and fingerprint(instance) != record.content:
         text = f"{record.instance}: another instance now than when it was solved"
-        raise InputError(text, source=source, field="content")
+        raise InputError(text, source=source, field="content", code=ErrorCode.MISSING)
     return instance, drawn
 
 
@@ -423,7 +429,12 @@ def _check_outputs(
         check_writable(path, *inputs)
         target = destination(path).absolute()
         if target in targets:
-            raise InputError("it is given twice", source=str(path), field="--output")
+            raise InputError(
+                "it is given twice",
+                source=str(path),
+                field="--output",
+                code=ErrorCode.CONFLICT,
+            )
         targets.add(target)
     if folder is not None:
         require_matplotlib("--pictures")

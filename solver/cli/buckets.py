@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.text import instance_text
 from ppsolve.solver.api.kinds import load_instance
 from ppsolve.solver.cli import options as opt
@@ -47,7 +47,10 @@ def buckets_command(
     program: Any = load_instance(instance)
     if program.kind != "overlap":
         raise InputError(
-            "expected a program (kind overlap)", source=str(instance), field="kind"
+            "expected a program (kind overlap)",
+            source=str(instance),
+            field="kind",
+            code=ErrorCode.UNSUPPORTED,
         )
     numbers = (opt.named_number(text, "--latency", "[NAME=]X") for text in latency)
     by_name = {name or ALL_COLLECTIVES: number for name, number in numbers}

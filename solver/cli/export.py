@@ -90,7 +90,11 @@ class RuntimeOptions:
         if self.offload_modules is None:
             return settings
         if target.name != "megatron":
-            raise InputError("expected --to megatron", field="--offload-modules")
+            raise InputError(
+                "expected --to megatron",
+                field="--offload-modules",
+                code=ErrorCode.CONFLICT,
+            )
         return replace(settings, offload_modules=tuple(self.offload_modules.split(",")))
 
     def given(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_text, source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.instances import Instance
@@ -140,7 +140,10 @@ def _instances(
             seed, count = only, 1
         options = read_options(params)
         if profile is not None and count > 1:
-            raise InputError("expected one instance, as a profile has no random draws")
+            raise InputError(
+                "expected one instance, as a profile has no random draws",
+                code=ErrorCode.CONFLICT,
+            )
         if profile is not None:
             drawn = DrawnBy(text, 0, {"profile": profile, **params})
             yield name, generate(profile=profile, **options), drawn
@@ -158,13 +161,16 @@ def _parsed(text: str) -> tuple[str, int | None, dict[str, Any]]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InputError(f'not readable: {error}, got "{text}"') from None
+        raise InputError(
+            f'not readable: {error}, got "{text}"', code=ErrorCode.SYNTAX
+        ) from None
     if not words:
         raise InputError("expected options of `ppsolve generate`, got none")
     name = words.pop(0) if not words[0].startswith("-") else "recipe"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise InputError(
-            f'expected a name of letters, digits, dots and dashes, got "{name}"'
+            f'expected a name of letters, digits, dots and dashes, got "{name}"',
+            code=ErrorCode.SYNTAX,
         )
     own_count, words = _own_count(words)
     return name, own_count, _options(words)
@@ -177,7 +183,9 @@ def _own_count(words: list[str]) -> tuple[int | None, list[str]]:
     value = words[index + 1] if index + 1 < len(words) else ""
     if not re.fullmatch(r"[1-9]\d{0,6}", value):
         raise InputError(
-            f'expected a whole number >= 1, got "{value}"', field="--count"
+            f'expected a whole number >= 1, got "{value}"',
+            field="--count",
+            code=ErrorCode.RANGE,
         )
     return int(value), words[:index] + words[index + 2 :]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import source_name
 from ppsolve.models.studies.goodput.files import (
     GoodputRows,
@@ -181,7 +181,8 @@ def _read_model(
         if grad is None or size is None:
             raise InputError(
                 f"{source_name(path)}: expected gradient statistics and the initial batch size, "
-                "in the file or as --grad-sqr, --grad-var and --init-batch-size"
+                "in the file or as --grad-sqr, --grad-var and --init-batch-size",
+                code=ErrorCode.MISSING,
             )
         model = GoodputModel(document.perf_params, grad, float(size))
     return model, frozenset(document.fixed)
@@ -207,5 +208,9 @@ def _warn_of_guesses(
 def _given_grad(sqr: float | None, var: float | None) -> GradParams | None:
     if (sqr is None) != (var is None):
         field = "--grad-sqr" if sqr is None else "--grad-var"
-        raise InputError("expected both --grad-sqr and --grad-var", field=field)
+        raise InputError(
+            "expected both --grad-sqr and --grad-var",
+            field=field,
+            code=ErrorCode.MISSING,
+        )
     return None if sqr is None or var is None else GradParams(sqr, var)

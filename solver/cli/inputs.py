@@ -56,7 +56,9 @@ def load_pipeline(
     instance = (instance_in if claims else parse_instance)(data, source_name(path))
     if instance.kind != "pipeline":
         text = f'expected "pipeline", got "{instance.kind}"'
-        raise InputError(text, source=source_name(path), field="kind")
+        raise InputError(
+            text, source=source_name(path), field="kind", code=ErrorCode.UNSUPPORTED
+        )
     return cast("PipelineInstance", instance), claims
 
 
@@ -131,10 +133,14 @@ def parse_counts(text: str, option: str) -> list[int]:
             message = (
                 f"expected numbers (1,2,4) or ranges (1-8), got {piece.strip()[:40]!r}"
             )
-            raise InputError(message, field=option)
+            raise InputError(message, field=option, code=ErrorCode.SYNTAX)
         first, last = int(match[1]), int(match[2] or match[1])
         if len(numbers) + last - first >= MOST_NUMBERS:
-            raise InputError(f"expected at most {MOST_NUMBERS:,} numbers", field=option)
+            raise InputError(
+                f"expected at most {MOST_NUMBERS:,} numbers",
+                field=option,
+                code=ErrorCode.RANGE,
+            )
         numbers += range(first, last + 1)
     return numbers
 
@@ -151,7 +157,10 @@ def broadcast(lists: Mapping[str, list[int]]) -> Iterator[tuple[int, ...]]:
         counts = ", ".join(
             f"{option} has {length}" for option, length in lengths.items()
         )
-        raise InputError(f"expected lists of one length or single numbers: {counts}")
+        raise InputError(
+            f"expected lists of one length or single numbers: {counts}",
+            code=ErrorCode.TYPE,
+        )
     rows = max(lengths.values(), default=1)
     columns = (
         numbers * rows if len(numbers) == 1 else numbers for numbers in lists.values()

@@ -259,7 +259,9 @@ def split_names(names: str | None) -> list[str] | None:
         dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
     )
     if not unique:
-        raise InputError("expected at least one name", field="--heuristics")
+        raise InputError(
+            "expected at least one name", field="--heuristics", code=ErrorCode.LENGTH
+        )
     with errors_about("--heuristics"):
         return [find_heuristic(name).name for name in unique]
 
@@ -274,7 +276,8 @@ def own_specs(specs: Iterable[str]) -> list[str]:
         with errors_about("--heuristic"):
             if not is_spec(spec):
                 raise InputError(
-                    f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names'
+                    f'{EXPECTED}, got "{spec}"; --heuristics runs only those it names',
+                    code=ErrorCode.SYNTAX,
                 )
             names.append(find_heuristic(spec).name)
     return names
@@ -287,7 +290,7 @@ def share_of(text: str, option: str) -> float:
         share = float(number)
     except ValueError:
         message = f"expected a share such as 0.05 or 5%, got {text[:40]!r}"
-        raise InputError(message, field=option) from None
+        raise InputError(message, field=option, code=ErrorCode.SYNTAX) from None
     if number != text.strip():
         return share / 100
     if share > 1:
@@ -309,4 +312,6 @@ def named_number(text: str, option: str, form: str) -> tuple[str, float]:
     try:
         return name.strip(), float(number)
     except ValueError:
-        raise InputError(f"expected {form}, got {text[:40]!r}", field=option) from None
+        raise InputError(
+            f"expected {form}, got {text[:40]!r}", field=option, code=ErrorCode.SYNTAX
+        ) from None

@@ -185,7 +185,9 @@ def stdout_console(width: int | None = None) -> TerminalConsole:
     """Return the console for tables and charts; a closed pipe raises `BrokenPipeError`."""
     if width is not None and width > MAX_WIDTH:
         raise InputError(
-            f"expected at most {MAX_WIDTH} columns, got {width}", field="--width"
+            f"expected at most {MAX_WIDTH} columns, got {width}",
+            field="--width",
+            code=ErrorCode.RANGE,
         )
     console = TerminalConsole(width=width)
     if not console.is_terminal:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsolve.models.core.result import Status
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.documents.files import source_name, write_text
 from ppsolve.models.documents.text import instance_text
 from ppsolve.models.studies.plan.request import load_request
@@ -277,7 +277,9 @@ def _sizes(settings: dict[str, Any]) -> Iterator[Sizes]:
             settings[name] = list(map(int, settings[name].split(",")))
         except ValueError:
             message = f'expected whole numbers with commas, got "{settings[name][:40]}"'
-            raise InputError(message, field=option_of(name)) from None
+            raise InputError(
+                message, field=option_of(name), code=ErrorCode.SYNTAX
+            ) from None
     units = {"memory": "B", "bandwidth": "B/s", "node_bandwidth": "B/s"}
     for name in (name for name in units if name in settings):
         with errors_about(option_of(name)):

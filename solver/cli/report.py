@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from ppsolve.models.documents.base import validated
 from ppsolve.models.documents.contents import RESULT, kind_named, refuse_others
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.studies.plan.result import Plan
 from ppsolve.models.studies.what_if import WhatIf
@@ -68,10 +68,12 @@ def _expect_result(data: Any, source: str) -> None:
     if is_result(data):
         if data.get(CARRIED) is None:
             text = "it carries no instance; expected a result, as `ppsolve optimize -o FILE` writes"
-            raise InputError(text, source=source)
+            raise InputError(text, source=source, code=ErrorCode.MISSING)
         return
     refuse_others(data, "a result", RESULT, source)
-    raise InputError("expected a result, a plan or a what-if", source=source)
+    raise InputError(
+        "expected a result, a plan or a what-if", source=source, code=ErrorCode.TYPE
+    )
 
 
 def _winner(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.cli.options import argument, flag, value
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def serve_command(
     )
     if not settings.is_local and settings.token is None:
         text = f"{host} can be reached from other machines: give --token-file too"
-        raise InputError(text, field="--host")
+        raise InputError(text, field="--host", code=ErrorCode.MISSING)
     _serve(settings, opens=False)
 
 
@@ -103,7 +103,9 @@ def _token(path: Path) -> str:
     token = read_text(path).strip()
     if len(token) < 16 or not token.isascii():
         text = "expected a token of at least 16 ASCII characters"
-        raise InputError(text, source=str(path), field="--token-file")
+        raise InputError(
+            text, source=str(path), field="--token-file", code=ErrorCode.RANGE
+        )
     return token
 
 

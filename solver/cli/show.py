@@ -17,7 +17,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.documents.base import validated
 from ppsolve.models.documents.contents import kind_named
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name, write_bytes
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import (
@@ -76,7 +76,9 @@ class Inputs:
         """The schedule of a result that is alone; raises InputError if there is none."""
         written = self.data.get("schedule", self.data)
         if not isinstance(written, dict) or not written.get("ops"):
-            raise InputError("there is no schedule in it", source=self.source)
+            raise InputError(
+                "there is no schedule in it", source=self.source, code=ErrorCode.MISSING
+            )
         refuse_huge_numbers(self.data, self.source)
         return validated(ScheduleDocument, written, self.source)
 
@@ -87,14 +89,18 @@ def read_inputs(files: list[Path]) -> Inputs:
     An `InputError` says that a file cannot be read, or that they do not belong together.
     """
     if len(files) > 2 or [str(file) for file in files] == ["-", "-"]:
-        raise InputError("expected an instance, a result, or one of each")
+        raise InputError(
+            "expected an instance, a result, or one of each", code=ErrorCode.TYPE
+        )
     inputs = Inputs()
     for file in files:
         data, source = read_json(file), source_name(file)
         study = _whole(data, source)
         if study is not None and len(files) > 1:
             raise InputError(
-                "expected this file alone; it needs no instance", source=source
+                "expected this file alone; it needs no instance",
+                source=source,
+                code=ErrorCode.CONFLICT,
             )
         inputs = study or _with(inputs, data, source)
     return inputs
@@ -124,11 +130,17 @@ def _with(inputs: Inputs, data: Any, source: str) -> Inputs:
     if is_result(data):
         if inputs.data is not None:
             raise InputError(
-                "expected an instance, this is a second result", source=source
+                "expected an instance, this is a second result",
+                source=source,
+                code=ErrorCode.TYPE,
             )
         return replace(inputs, data=data, source=source)
     if inputs.instance is not None:
-        raise InputError("expected a result (with a schedule) here", source=source)
+        raise InputError(
+            "expected a result (with a schedule) here",
+            source=source,
+            code=ErrorCode.TYPE,
+        )
     instance = parse_instance(data, source)
     warn_of_units(instance, source)
     return replace(inputs, instance=instance, instance_source=source)
@@ -176,7 +188,11 @@ class WantedPictures:
             refuse_given(refused, "this option needs --png, --svg or --pdf FILE")
             return
         if self.inches is not None and not 2 <= self.inches <= 40:
-            raise InputError(f"expected 2 to 40, got {self.inches:g}", field="--inches")
+            raise InputError(
+                f"expected 2 to 40, got {self.inches:g}",
+                field="--inches",
+                code=ErrorCode.TYPE,
+            )
         from ppsolve.solver.views.line_chart import require_matplotlib
 
         options = {f"--{kind}": path for kind, path in self.files.items()}
@@ -262,7 +278,11 @@ def show_command(
     frame = ViewOptions(links, window)
     _refuse_contradictions(inputs, heuristic, window)
     if order and pictures.is_any:
-        raise InputError("expected either an order or a picture", field="--order")
+        raise InputError(
+            "expected either an order or a picture",
+            field="--order",
+            code=ErrorCode.TYPE,
+        )
     if heuristic is not None:
         inputs = _simulated(inputs, heuristic, group_size=group_size, exact=exact)
     if order:
@@ -315,7 +335,8 @@ def _figure(
     """Return the function that draws the wanted picture."""
     if inputs.what_if is not None:
         raise InputError(
-            "expected a result or a curve; for a what-if, use ppsolve report"
+            "expected a result or a curve; for a what-if, use ppsolve report",
+            code=ErrorCode.TYPE,
         )
     from ppsolve.solver.views.plot import pictures as plot
     from ppsolve.solver.views.plot.schedule import schedule_figure
@@ -328,7 +349,9 @@ def _figure(
     picture = pictures.picture or _usual(curve, result)
     if (picture is FigureKind.CURVE) is not (curve is not None):
         held = "a curve" if curve is not None else "no curve"
-        raise InputError(f"this file holds {held}", field=f"--picture {picture}")
+        raise InputError(
+            f"this file holds {held}", field=f"--picture {picture}", code=ErrorCode.TYPE
+        )
     sizes: dict[str, Any] = {"title": pictures.title}
     sizes |= {} if pictures.inches is None else {"inches": pictures.inches}
     if curve is not None:
@@ -336,13 +359,16 @@ def _figure(
     if picture is FigureKind.GAPS:
         if result is None:
             raise InputError(
-                "expected a result with heuristics", field="--picture gaps"
+                "expected a result with heuristics",
+                field="--picture gaps",
+                code=ErrorCode.TYPE,
             )
         return partial(plot.gaps, result, **sizes)
     drawn = _drawn(inputs, frame, exact=exact)
     if drawn is None:
         raise InputError(
-            "expected also a RESULT or --heuristic NAME, to draw a schedule"
+            "expected also a RESULT or --heuristic NAME, to draw a schedule",
+            code=ErrorCode.TYPE,
         )
     has_rows, inches = picture is FigureKind.GANTT, pictures.inches or SHEET.page_inches
     return partial(schedule_figure, drawn, pictures.title, inches, has_rows=has_rows)
@@ -387,7 +413,7 @@ def _drawn(inputs: Inputs, frame: ViewOptions, *, exact: bool) -> Drawn | None:
     if first and first >= last:
         end, got = figures(last, first)
         text = f"expected less than the end of the schedule ({end}), got {got}"
-        raise InputError(text, field="--from")
+        raise InputError(text, field="--from", code=ErrorCode.TYPE)
     return drawn
 
 
@@ -398,23 +424,37 @@ def _refuse_contradictions(
     if last is not None and last <= first:
         start, got = figures(first, last)
         raise InputError(
-            f"expected more than --from ({start}), got {got}", field="--to"
+            f"expected more than --from ({start}), got {got}",
+            field="--to",
+            code=ErrorCode.TYPE,
         )
     if heuristic is not None and inputs.instance is None:
         raise InputError(
-            "a heuristic needs an instance, not a result", field="--heuristic"
+            "a heuristic needs an instance, not a result",
+            field="--heuristic",
+            code=ErrorCode.CONFLICT,
         )
     if heuristic is not None and inputs.data is not None:
-        raise InputError("expected either a result or a heuristic", field="--heuristic")
+        raise InputError(
+            "expected either a result or a heuristic",
+            field="--heuristic",
+            code=ErrorCode.TYPE,
+        )
 
 
 def _print_order(inputs: Inputs) -> None:
     if inputs.instance is not None and kind_of(inputs.instance).orders_are is None:
         kind = inputs.instance.kind
         message = f"expected an overlap or pipeline instance, this is of kind {kind}"
-        raise InputError(message, source=inputs.instance_source, field="--order")
+        raise InputError(
+            message, source=inputs.instance_source, field="--order", code=ErrorCode.TYPE
+        )
     if inputs.data is None:
-        raise InputError("expected also a RESULT or --heuristic NAME", field="--order")
+        raise InputError(
+            "expected also a RESULT or --heuristic NAME",
+            field="--order",
+            code=ErrorCode.TYPE,
+        )
     print_order(inputs.owner, inputs.source)
     _warn_of_reason(inputs.entry)
 
@@ -430,7 +470,11 @@ def _checked(
     entry = inputs.entry
     if entry is not None and entry.schedule is None:
         why = drawing_of(instance.kind).reason(entry)
-        raise InputError(f"{entry.name} gives no schedule: {why}", source=instance.name)
+        raise InputError(
+            f"{entry.name} gives no schedule: {why}",
+            source=instance.name,
+            code=ErrorCode.MISSING,
+        )
     drawn, violations = drawn_on(
         instance, inputs.data, inputs.owner, frame, exact=exact, source=inputs.source
     )

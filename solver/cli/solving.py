@@ -14,7 +14,7 @@ from ppsolve.models.core.result import (
     Status,
     StopReason,
 )
-from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, known_kind
@@ -106,7 +106,12 @@ def print_order(outcome: Result | HeuristicEntry | None, source: str) -> None:
     if lines is None:
         noun = (kind and kind.orders_are) or "program order"
         why = f": {_reason(outcome)}" if outcome is not None and outcome.reason else ""
-        raise InputError(f"there is no {noun} in it{why}", source=source, field="order")
+        raise InputError(
+            f"there is no {noun} in it{why}",
+            source=source,
+            field="order",
+            code=ErrorCode.MISSING,
+        )
     printed = map(printable, lines) if sys.stdout.isatty() else lines
     sys.stdout.write("".join(f"{line}\n" for line in printed))
 

@@ -65,7 +65,9 @@ def stress_command(
         kind, _, share = text.rpartition("=")
         by_kind[kind.strip() or ALL_KINDS] = opt.share_of(share, "--jitter")
     if not by_kind:
-        raise InputError("expected --jitter or --trace, e.g. --jitter 0.014")
+        raise InputError(
+            "expected --jitter or --trace, e.g. --jitter 0.014", code=ErrorCode.MISSING
+        )
     factors = {
         _device(device): number
         for device, number in (
@@ -113,5 +115,9 @@ def _kinds_in(result: Any) -> Iterator[str]:
 
 def _device(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise InputError(f"expected DEVICE=FACTOR, got {text[:40]!r}", field="--slow")
+        raise InputError(
+            f"expected DEVICE=FACTOR, got {text[:40]!r}",
+            field="--slow",
+            code=ErrorCode.SYNTAX,
+        )
     return int(text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import write_text
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.documents.text import instance_text
@@ -115,10 +115,14 @@ def convert_trace_command(
     """
     if median + table + (change is not None) > 1:
         raise InputError(
-            "expected either --median or --table or --change", field="--table"
+            "expected either --median or --table or --change",
+            field="--table",
+            code=ErrorCode.CONFLICT,
         )
     if capacity is not None and change is None:
-        raise InputError("this option needs --change", field="--capacity")
+        raise InputError(
+            "this option needs --change", field="--capacity", code=ErrorCode.MISSING
+        )
     room = _capacities(capacity)
     allowed = _nanoseconds(tolerance)
     is_file = median or table or change is not None
@@ -128,7 +132,7 @@ def convert_trace_command(
     else:
         if output == "-":
             message = "expected a folder, or --median, --table or --change with a file"
-            raise InputError(message, field="--output")
+            raise InputError(message, field="--output", code=ErrorCode.CONFLICT)
         check_folder(Path(output), "--output")
     paths = [Path(file) for file in files]
     trace = read_trace(paths, format, tolerance=allowed, chunks=chunks)
@@ -163,7 +167,9 @@ def _nanoseconds(tolerance: float | None) -> int | None:
         return None
     if not 0 <= tolerance <= 3600:
         raise InputError(
-            f"expected seconds from 0 to 3600, got {tolerance:g}", field="--tolerance"
+            f"expected seconds from 0 to 3600, got {tolerance:g}",
+            field="--tolerance",
+            code=ErrorCode.RANGE,
         )
     return round(tolerance * 1e9)
 
@@ -317,5 +323,5 @@ def _capacities(text: str | None) -> list[int] | None:
         message = (
             f'expected whole numbers from 1 such as 4 or 4,3,2,1, got "{text[:40]}"'
         )
-        raise InputError(message, field="--capacity")
+        raise InputError(message, field="--capacity", code=ErrorCode.SYNTAX)
     return [int(word) for word in words]

@@ -10,7 +10,7 @@ import json
 from itertools import accumulate
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.solver.formats.activations import modes_in
 from ppsolve.solver.formats.layers import entries_of
@@ -34,7 +34,7 @@ def deepspeed_parts(program: RuntimeProgram, settings: Settings) -> str:
     layers = entries_of(program, settings.model)
     if layers is None:
         text = "DeepSpeed needs the layers of each stage: export a plan, or give them"
-        raise InputError(text, field="--layers")
+        raise InputError(text, field="--layers", code=ErrorCode.MISSING)
     bounds = list(accumulate(layers, initial=0))
     document: dict[str, Any] = {
         "num_stages": ranks,

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.contents import (
     BYTES,
     TEXTS,
@@ -61,12 +60,11 @@ def read_trace(
     `chunks`: stages of each rank, of a profile whose calls fit several schedules of Megatron-LM.
     """
     if format not in {*READERS, "auto"}:
-        hint = did_you_mean(format, ("auto", *READERS))
-        raise InputError(
-            f'unknown format "{format[:40]}"{hint}',
+        raise InputError.unknown(
+            "unknown format",
+            format,
+            ("auto", *READERS),
             field="--format",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=("auto", *READERS),
         )
     files = files_of(paths)
     name = format if format != "auto" else _format_of(files)
@@ -76,7 +74,7 @@ def read_trace(
         trace = table.checked(read_kineto(files, chunks))
     else:
         text = f"expected none: files of the format {name} say the stages of their ops"
-        raise InputError(text, field="--chunks")
+        raise InputError(text, field="--chunks", code=ErrorCode.CONFLICT)
 
     def overlap(step: table.Trace) -> int:
         refuse_early(step, tolerance)
@@ -112,13 +110,15 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         files += _inside(path) if path.is_dir() else [path]
     if not files:
-        raise InputError("expected at least one file")
+        raise InputError("expected at least one file", code=ErrorCode.RANGE)
     seen: set[Path] = set()
     for file in files:
         if not file.exists():
             raise InputError("no such file", source=str(file), code=ErrorCode.FILE)
         if file.resolve() in seen:
-            raise InputError("this file is given twice", source=str(file))
+            raise InputError(
+                "this file is given twice", source=str(file), code=ErrorCode.CONFLICT
+            )
         seen.add(file.resolve())
     return files
 
@@ -129,7 +129,9 @@ def _inside(folder: Path) -> list[Path]:
     traces = [file for file in files if file.name.lower().endswith(suffixes)]
     if not traces:
         raise InputError(
-            f"expected files that end in {', '.join(suffixes)}", source=str(folder)
+            f"expected files that end in {', '.join(suffixes)}",
+            source=str(folder),
+            code=ErrorCode.TYPE,
         )
     ranks = [file for file in traces if _is_of_megatron(file)]
     return sorted(
@@ -148,7 +150,7 @@ def _format_of(files: Sequence[Path]) -> str:
     if len(formats) > 1:
         (first, example), (second, path) = list(formats.items())[:2]
         text = f"is of format {second}, {example} of {first}; expected files of one run"
-        raise InputError(text, source=str(path))
+        raise InputError(text, source=str(path), code=ErrorCode.TYPE)
     return next(iter(formats))
 
 
@@ -157,7 +159,7 @@ def _guess(path: Path) -> str:
         return "megatron"
     start = _beginning(path)
     if not start:
-        raise InputError("the file is empty", source=str(path))
+        raise InputError("the file is empty", source=str(path), code=ErrorCode.SYNTAX)
     if start.startswith(b"PAR1") or path.suffix.lower() == ".parquet":
         return "straggler"
     for name, words in MARKS.items():
@@ -169,7 +171,7 @@ def _guess(path: Path) -> str:
     with suppress(InputError):
         description = describe_document(read_json(path)) or description
     text = f"this looks like none of {', '.join(READERS)}; {description or 'give --format'}"
-    raise InputError(text, source=str(path))
+    raise InputError(text, source=str(path), code=ErrorCode.SYNTAX)
 
 
 def _beginning(path: Path) -> bytes:
@@ -179,7 +181,9 @@ def _beginning(path: Path) -> bytes:
                 2**16
             )  # the header of a profiler trace is far shorter
     except EOFError:
-        raise InputError("the compressed file is cut off", source=str(path)) from None
+        raise InputError(
+            "the compressed file is cut off", source=str(path), code=ErrorCode.SYNTAX
+        ) from None
     except zlib.error as error:
         raise InputError(
             f"cannot be read: {error}", source=str(path), code=ErrorCode.FILE

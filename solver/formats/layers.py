@@ -16,7 +16,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.documents.files import parse_json
 from ppsolve.solver.formats.program import RuntimeProgram, Settings
 
@@ -191,6 +191,7 @@ def parse_counts(text: str, option: str = "--layers") -> tuple[int, ...]:
             "expected a number of layers for each stage, such as 4,3,3,2, "
             f'got "{text[:40]}"',
             field=option,
+            code=ErrorCode.TYPE,
         )
     return tuple(map(int, counts))
 
@@ -203,7 +204,7 @@ def counts_of(program: RuntimeProgram) -> tuple[int, ...] | None:
     counts = program.layers
     if counts is not None and len(counts) != program.num_stages:
         text = f"expected the layers of {program.num_stages} stages, got {len(counts)} numbers"
-        raise InputError(text, field="--layers")
+        raise InputError(text, field="--layers", code=ErrorCode.LENGTH)
     return counts
 
 
@@ -255,7 +256,7 @@ def letters_of(program: RuntimeProgram, model: str | None) -> tuple[str, ...] | 
         text += "loss count"
         if not is_body:
             text += f": with {sum(counts)} decoder layers give {','.join(map(str, complete))}"
-        raise InputError(text, field="--model")
+        raise InputError(text, field="--model", code=ErrorCode.LENGTH)
     return tuple(
         layers[first:last] for first, last in pairwise(accumulate(counts, initial=0))
     )
@@ -279,14 +280,14 @@ def decoders_of(program: RuntimeProgram, settings: Settings) -> tuple[int, ...]:
     letters = letters_of(program, settings.model)
     if letters is None:
         text = "needs the layers of each stage: export a plan, or give --layers"
-        raise InputError(text, field=RECOMPUTE)
+        raise InputError(text, field=RECOMPUTE, code=ErrorCode.MISSING)
     decoders = tuple(stage.count(DECODER) for stage in letters)
     counts = settings.recomputed or ()
     if len(counts) != len(decoders):
         text = f"expected {len(decoders)} stages, got {len(counts)} numbers"
-        raise InputError(text, field=RECOMPUTE)
+        raise InputError(text, field=RECOMPUTE, code=ErrorCode.LENGTH)
     for stage, (count, there) in enumerate(zip(counts, decoders, strict=True)):
         if count > there:
             text = f"expected at most the {there} decoder layers of stage {stage}, got {count}"
-            raise InputError(text, field=RECOMPUTE)
+            raise InputError(text, field=RECOMPUTE, code=ErrorCode.RANGE)
     return decoders

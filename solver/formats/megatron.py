@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, as_clock, describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.kinds.pipeline.entries import HasBackward
 from ppsolve.models.kinds.pipeline.fields import P2P
@@ -71,7 +71,11 @@ def megatron_flags(program: RuntimeProgram, settings: Settings) -> str:
         flags.append("--overlap-moe-expert-parallel-comm")
         if recomputation and not _stands_beside_blocks(recomputation):
             rule = "recomputes no layers where forwards and backwards are combined, and no moe"
-            raise InputError(f"{MEGATRON.title} {rule}", field=layers.RECOMPUTE)
+            raise InputError(
+                f"{MEGATRON.title} {rule}",
+                field=layers.RECOMPUTE,
+                code=ErrorCode.UNSUPPORTED,
+            )
     flags += recomputation + _offloading(program, settings)
     return "\n".join([*flags, *_chosen(program)]) + "\n"
 
@@ -127,7 +131,7 @@ def _recomputation(program: RuntimeProgram, settings: Settings) -> list[str]:
         if count != min(num_layers, there):
             wrong = f"{min(num_layers, there)} of stage {stage}, not {count}"
             text = f"{MEGATRON.title} recomputes as many layers of every stage: {wrong}"
-            raise InputError(text, field=layers.RECOMPUTE)
+            raise InputError(text, field=layers.RECOMPUTE, code=ErrorCode.UNSUPPORTED)
     names = {"granularity": "full", "method": method, "num-layers": num_layers}
     return (
         [f"--recompute-{name} {value}" for name, value in names.items()]
@@ -235,7 +239,7 @@ def _layers_of_stages(
     decoder = (decoder,) * count if isinstance(decoder, OneLayer) else decoder
     if len(decoder) != count:
         text = f"expected one entry for each of {count} layers t, got {len(decoder)}"
-        raise InputError(text, field="decoder")
+        raise InputError(text, field="decoder", code=ErrorCode.LENGTH)
     following = iter(decoder)
     by_letter = {
         layers.EMBEDDING: times.embedding,
@@ -274,10 +278,10 @@ def read_megatron(paths: Sequence[str | Path]) -> Trace:
         absent = next((rank for rank in range(config.pp) if rank not in files), None)
         if absent is not None:
             text = f"pp_rank_{absent}.json is missing, pp_size is {config.pp}"
-            raise InputError(text, field="pp_size")
+            raise InputError(text, field="pp_size", code=ErrorCode.MISSING)
         if len(files) > config.pp:
             text = f"expected ranks below pp_size = {config.pp}, got {max(files)}"
-            raise InputError(text, field="pp_size")
+            raise InputError(text, field="pp_size", code=ErrorCode.RANGE)
     sources = [source_name(files[rank]) for rank in range(config.pp)]
     rows: list[tuple[int, ...]] = []
     totals: list[list[tuple[int, int]]] = []
@@ -340,7 +344,9 @@ class _Config:
 
 def _config(data: Any) -> _Config:
     if not isinstance(data, dict):
-        raise InputError(f"expected an object, got {describe(data)}")
+        raise InputError(
+            f"expected an object, got {describe(data)}", code=ErrorCode.TYPE
+        )
 
     def count(*names: str, default: int | None = None) -> int:
         value = next(
@@ -348,7 +354,9 @@ def _config(data: Any) -> _Config:
         )
         if type(value) is not int or not 1 <= value <= 10**6:
             raise InputError(
-                f"expected a whole number from 1, got {_found(value)}", field=names[0]
+                f"expected a whole number from 1, got {_found(value)}",
+                field=names[0],
+                code=ErrorCode.RANGE,
             )
         return value
 
@@ -444,16 +452,18 @@ def _sorted_files(paths: list[Path]) -> tuple[dict[int, Path], Path]:
             text = (
                 f"rank {rank} appears twice, also as {files[rank]}; are two runs mixed?"
             )
-            raise InputError(text, source=str(path))
+            raise InputError(text, source=str(path), code=ErrorCode.CONFLICT)
         files[rank] = path
     if not files:
         raise InputError(
-            "expected pp_rank_<number>.json, there is none", source=str(paths[0])
+            "expected pp_rank_<number>.json, there is none",
+            source=str(paths[0]),
+            code=ErrorCode.MISSING,
         )
     folders = {path.parent for path in files.values()}
     if len(folders) > 1:
         text = "expected the ranks of one run in one folder; are two runs mixed?"
-        raise InputError(text, source=str(max(folders)))
+        raise InputError(text, source=str(max(folders)), code=ErrorCode.CONFLICT)
     return files, config or folders.pop() / CONFIG
 
 
@@ -469,7 +479,7 @@ def _iterations(path: Path) -> dict[str, dict[str, Any]]:
                 )
             if not isinstance(iteration, dict):
                 text = f"expected an object, got {describe(iteration)}"
-                raise InputError(text, field=f"iteration {name}")
+                raise InputError(text, field=f"iteration {name}", code=ErrorCode.TYPE)
     return data
 
 
@@ -520,7 +530,7 @@ def _calls(
         for number in column:
             if type(number) is not int or not 0 <= number < limit:
                 text = f"expected whole numbers below {limit}, got {_found(number)}"
-                raise InputError(text, field=place)
+                raise InputError(text, field=place, code=ErrorCode.RANGE)
         columns.append(column)
     calls = [*zip(*columns, strict=True)]
     if len(set(calls)) < len(calls):
@@ -546,10 +556,14 @@ def _outside(totals: list[list[tuple[int, int]]]) -> dict[str, float]:
 
 def _times(value: Any, count: int, field: str) -> list[int]:
     if not isinstance(value, list):
-        raise InputError(f"expected a list of times, got {_found(value)}", field=field)
+        raise InputError(
+            f"expected a list of times, got {_found(value)}",
+            field=field,
+            code=ErrorCode.TYPE,
+        )
     if len(value) != count:
         text = f"expected {count} calls (micro-batches x chunks of config.json), got {len(value)}"
-        raise InputError(text, field=field)
+        raise InputError(text, field=field, code=ErrorCode.LENGTH)
     return [_time(item, f"{field}[{index}]") for index, item in enumerate(value)]
 
 
@@ -557,9 +571,13 @@ def _time(value: Any, field: str) -> int:
     try:
         number = as_clock(value) * NANOSECONDS["ms"]
     except ValueError as error:
-        raise InputError(str(error), field=field) from None
+        raise InputError(
+            str(error), field=field, code=getattr(error, "code", ErrorCode.VALUE)
+        ) from None
     if abs(number) > Decimal(10) ** 18:
         raise InputError(
-            f"expected milliseconds within 31 years, got {value}", field=field
+            f"expected milliseconds within 31 years, got {value}",
+            field=field,
+            code=ErrorCode.RANGE,
         )
     return int(number.to_integral_value())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP
 from ppsolve.solver.formats.activations import layer_modes
 from ppsolve.solver.formats.layers import DECODER, EMBEDDING, LOSS, letters_of
@@ -71,7 +71,7 @@ def _stages(
     letters = letters_of(program, settings.model)
     if letters is None:
         text = f"{NAME} needs the layers of each stage: export a plan, or give them"
-        raise InputError(text, field="--layers")
+        raise InputError(text, field="--layers", code=ErrorCode.MISSING)
     for stage, text in enumerate(letters):
         first, last = EMBEDDING * (stage == 0), LOSS * (stage == len(letters) - 1)
         if text != first + DECODER * text.count(DECODER) + last:
@@ -79,6 +79,7 @@ def _stages(
                 f"split: {NAME} shares out decoder layers t, with E before the first and L after "
                 f'the last one; stage {stage} has "{text[:40]}"',
                 field="--model",
+                code=ErrorCode.UNSUPPORTED,
             )
     stages = layer_modes(program, settings)
     supported = {KEEP, *(mode for modes in LISTS.values() for mode in modes)}

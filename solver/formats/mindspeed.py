@@ -14,7 +14,12 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_about, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    errors_about,
+    errors_in,
+)
 from ppsolve.models.documents.files import read_json, source_name
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import KEPT
@@ -46,7 +51,9 @@ def convert_mindspeed(path: str | Path, instance: PipelineInstance) -> Heuristic
         ((field, answer, rows),) = answers
         broken = next(rules.broken_rules(rows, shape_of(instance)), None)
         if broken is not None:
-            raise InputError(str(broken), field=f"{field}.{ORDER}")
+            raise InputError(
+                str(broken), field=f"{field}.{ORDER}", code=ErrorCode.SCHEDULE
+            )
         claims = _claims(answer, instance, f"{field}.optimal_layers")
     return rules.simulated_entry(rows, instance, "mindspeed", claims)[0]
 
@@ -59,7 +66,7 @@ def _answers(
         answers = model.get(POLICIES) if isinstance(model, dict) else None
         if not isinstance(answers, list):
             text = f"expected a list of answers, got {describe(answers)}"
-            raise InputError(text, field=f"[{index}].{POLICIES}")
+            raise InputError(text, field=f"[{index}].{POLICIES}", code=ErrorCode.TYPE)
         for number, answer in enumerate(answers):
             field = f"[{index}].{POLICIES}[{number}]"
             stages = answer.get(ORDER) if isinstance(answer, dict) else None
@@ -77,7 +84,7 @@ def _answers(
 def _row(stages: Mapping[str, Any], rank: int) -> list[Action]:
     ops = stages.get(f"stage{rank}")
     if not isinstance(ops, list):
-        raise InputError("expected a list of ops")
+        raise InputError("expected a list of ops", code=ErrorCode.TYPE)
     row = []
     for op in ops:
         match = _OP.fullmatch(op) if isinstance(op, str) else None

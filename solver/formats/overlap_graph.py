@@ -41,7 +41,9 @@ def convert_overlap_graph(path: str | Path) -> tuple[OverlapInstance, list[str]]
 
 def _renamed(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(f"expected an object, got {describe(data)}")
+        raise InputError(
+            f"expected an object, got {describe(data)}", code=ErrorCode.TYPE
+        )
     if "unit" in data and "time_unit" in data:
         raise InputError(
             "expected either unit or time_unit, got both",
@@ -49,7 +51,11 @@ def _renamed(data: Any) -> dict[str, Any]:
             code=ErrorCode.CONFLICT,
         )
     if not isinstance(data.get("unit", ""), str):
-        raise InputError(f"expected a text, got {describe(data['unit'])}", field="unit")
+        raise InputError(
+            f"expected a text, got {describe(data['unit'])}",
+            field="unit",
+            code=ErrorCode.TYPE,
+        )
     return {
         ("time_unit" if name == "unit" else name): value for name, value in data.items()
     }

@@ -19,7 +19,12 @@ from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import DeadlockError, InputError, errors_in
+from ppsolve.models.documents.errors import (
+    DeadlockError,
+    ErrorCode,
+    InputError,
+    errors_in,
+)
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.trace.table import NANOSECONDS
 from ppsolve.solver.api.kinds import instance_in, kind_of, schedule_in
@@ -197,7 +202,8 @@ def shown_in(
     with errors_in(source):
         if not isinstance(data, dict):
             raise InputError(
-                f"expected a result or a plan (an object), got {describe(data)}"
+                f"expected a result or a plan (an object), got {describe(data)}",
+                code=ErrorCode.TYPE,
             )
         if data.get("kind") == "plan-result":
             data, otherwise = winner_in(data)
@@ -229,14 +235,24 @@ def _read(
     """Return the instance and the schedule of a document, or that of its orders."""
     orders, reason = data.get("orders"), data.get("reason")
     if data.get("schedule", data.get("ops")) is None and orders is None and reason:
-        raise InputError(f"there is no schedule in it: {reason}", field="schedule")
+        raise InputError(
+            f"there is no schedule in it: {reason}",
+            field="schedule",
+            code=ErrorCode.MISSING,
+        )
     if data.get("schedule") is not None or orders is None:
         return schedule_in(data, otherwise=otherwise)
     instance = instance_in(data, otherwise=otherwise)
     if not isinstance(orders, list) or not all(isinstance(row, list) for row in orders):
-        raise InputError("expected a list of ops for each device", field="orders")
+        raise InputError(
+            "expected a list of ops for each device",
+            field="orders",
+            code=ErrorCode.TYPE,
+        )
     kind = kind_of(instance)
     try:
         return instance, kind.follow(instance, kind.lower(instance), orders).schedule
     except DeadlockError as error:
-        raise InputError(str(error), field="orders") from None
+        raise InputError(
+            str(error), field="orders", code=getattr(error, "code", ErrorCode.VALUE)
+        ) from None

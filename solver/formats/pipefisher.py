@@ -38,12 +38,15 @@ def timeline_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     for path in paths:
         if str(path) == STANDARD_STREAM:
             raise InputError(
-                "expected files, pickles are not read from here", source="<stdin>"
+                "expected files, pickles are not read from here",
+                source="<stdin>",
+                code=ErrorCode.UNSUPPORTED,
             )
         files += _in_folder(path, warnings) if os.path.isdir(path) else [path]
     if not files:
         raise InputError(
-            "expected at least one timeline pickle or a folder of them, got none"
+            "expected at least one timeline pickle or a folder of them, got none",
+            code=ErrorCode.LENGTH,
         )
     files.sort(key=lambda file: (human_key(file.name), str(file)))
     _refuse_twice(files)
@@ -90,13 +93,17 @@ def _refuse_twice(files: list[Path]) -> None:
         real = os.path.realpath(file)
         if real in seen:
             same = "" if str(seen[real]) == str(file) else f", also as {seen[real]}"
-            raise InputError(f"this file appears twice{same}", source=str(file))
+            raise InputError(
+                f"this file appears twice{same}",
+                source=str(file),
+                code=ErrorCode.CONFLICT,
+            )
         seen[real] = file
     first: dict[int, Path] = {}
     for number, file in zip(node_numbers(files) or (), files, strict=False):
         if number in first:
             text = f"node {number} is there already: {first[number]}"
-            raise InputError(text, source=str(file))
+            raise InputError(text, source=str(file), code=ErrorCode.CONFLICT)
         first[number] = file
 
 
@@ -128,7 +135,8 @@ def refuse_missing_nodes(numbers: Sequence[int]) -> None:
     noun, verb = ("node", "is") if count == 1 else ("nodes", "are")
     raise InputError(
         f"{noun} {series(missing)} of 0..{numbers[-1]} {verb} missing; "
-        "name the files one by one to go without"
+        "name the files one by one to go without",
+        code=ErrorCode.MISSING,
     )
 
 
@@ -165,7 +173,8 @@ def convert_pipefisher(
     if not allow_pickle:
         raise InputError(
             "expected --allow-pickle: pickles can run code when other programs read them; "
-            "this reader runs none and takes numbers only, and reads them only when told to"
+            "this reader runs none and takes numbers only, and reads them only when told to",
+            code=ErrorCode.MISSING,
         )
     files, warnings = timeline_files(paths)
     numbers = node_numbers(files)
@@ -181,7 +190,12 @@ def convert_pipefisher(
             text = (
                 f"expected {kind}s of node 0, whose times are the zero of all others; "
             )
-            raise InputError(f"{text}there are none", source=names[0], field=call)
+            raise InputError(
+                f"{text}there are none",
+                source=names[0],
+                field=call,
+                code=ErrorCode.MISSING,
+            )
     document = timelines_document(timelines, instance_name(files))
     warnings += _node_warnings(numbers, timelines) + _timeline_warnings(
         names, timelines
@@ -197,7 +211,9 @@ def _read_step(name: str, warnings: list[str]) -> Timeline:
         for index, (start, end) in enumerate(pairs):
             if start is not None and end is not None and end < start:
                 text = f"expected an end at or after the start {start}, got {end}"
-                raise InputError(text, source=name, field=f"{label}[{index}]")
+                raise InputError(
+                    text, source=name, field=f"{label}[{index}]", code=ErrorCode.RANGE
+                )
     return timeline
 
 
@@ -356,7 +372,9 @@ def schedule_labels(
     """
     with errors_in(source):
         if not isinstance(data, dict):
-            raise InputError(f"expected an object, got {describe(data)}")
+            raise InputError(
+                f"expected an object, got {describe(data)}", code=ErrorCode.TYPE
+            )
         if heuristic is not None:
             data = entry_in(data, heuristic)
         labels = data.get("labels")
@@ -388,6 +406,7 @@ def _check(labels: Any) -> None:
                     raise InputError(
                         f"expected a label, got {describe(label)}",
                         field=f"{field}[{number}][{index}]",
+                        code=ErrorCode.TYPE,
                     )
                 starts += label == START
         if not starts:
@@ -397,7 +416,9 @@ def _check(labels: Any) -> None:
 def _items(value: Any, field: str, noun: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(
-            f"expected a list of {noun}, got {describe(value)}", field=field
+            f"expected a list of {noun}, got {describe(value)}",
+            field=field,
+            code=ErrorCode.TYPE,
         )
     return value
 

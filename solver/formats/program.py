@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ppsolve.models.core.result import ScheduleDocument
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.contents import RESULT, refuse_others
 from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -144,13 +144,14 @@ def read_program(
     """
     if not isinstance(data, dict):
         raise InputError(
-            f"expected a result or a plan (an object), got {describe(data)}"
+            f"expected a result or a plan (an object), got {describe(data)}",
+            code=ErrorCode.TYPE,
         )
     if data.get("kind") == "plan-result":
         data, instance = winner_in(data)
         if instance.plan is None:
             text = "expected the choices of the plan, which older versions left out: plan again"
-            raise InputError(text, field="instance.plan")
+            raise InputError(text, field="instance.plan", code=ErrorCode.MISSING)
     refuse_others(data, "a result or a plan", RESULT)
     instance = instance or _carried(data)
     if heuristic is not None:
@@ -158,10 +159,12 @@ def read_program(
     instance = None if instance is None else as_claimed(instance, data)
     if data.get("kind") not in (None, "pipeline"):
         text = f"expected the result of a pipeline, got {describe(data['kind'])}"
-        raise InputError(text, field="kind")
+        raise InputError(text, field="kind", code=ErrorCode.MISSING)
     if data.get("status") == "infeasible":
         raise InputError(
-            f"the schedule breaks a rule: {data.get('reason')}", field="status"
+            f"the schedule breaks a rule: {data.get('reason')}",
+            field="status",
+            code=ErrorCode.SCHEDULE,
         )
     document, members = (data, None) if replica is None else _of_replica(data, replica)
     is_split = data.get("layers") is not None and data.get("orders") is None
@@ -258,7 +261,7 @@ def layer_types(
     ):
         return tuple(rows or ())
     text = f"expected the numbers of layers of each stage, got {describe(rows)}"
-    raise InputError(text, field="layers")
+    raise InputError(text, field="layers", code=ErrorCode.TYPE)
 
 
 def winner_in(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance]:
@@ -269,7 +272,9 @@ def winner_in(plan: dict[str, Any]) -> tuple[dict[str, Any], PipelineInstance]:
     for name in ("result", "instance", "winner"):
         if not isinstance(plan.get(name), dict):
             status = f" (status {plan.get('status')})"
-            raise InputError(f"the plan has no winner{status}", field=name)
+            raise InputError(
+                f"the plan has no winner{status}", field=name, code=ErrorCode.MISSING
+            )
     return plan["result"], PIPELINE.parse(plan["instance"])
 
 
@@ -286,14 +291,11 @@ def entry_in(data: dict[str, Any], heuristic: str) -> dict[str, Any]:
     )
     by_name = {str(row.get("name")): row for row in rows}
     if heuristic not in by_name:
-        text = f'the result has no heuristic "{heuristic[:60]}"' + did_you_mean(
-            heuristic, by_name
-        )
-        raise InputError(
-            text,
+        raise InputError.unknown(
+            "the result has no heuristic",
+            heuristic,
+            by_name,
             field="--heuristic",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(by_name),
         )
     return {"instance": data.get("instance"), **by_name[heuristic]}
 
@@ -314,7 +316,11 @@ def _of_replica(
     )
     entries = [op for op in placed if op.get("replica") == replica]
     if not entries:
-        raise InputError(f"the schedule has no replica {replica}", field="--replica")
+        raise InputError(
+            f"the schedule has no replica {replica}",
+            field="--replica",
+            code=ErrorCode.MISSING,
+        )
     first = min(op["device"] for op in entries)
     members = tuple(sorted({op["microbatch"] for op in entries}))
     index = {microbatch: k for k, microbatch in enumerate(members)}
@@ -458,7 +464,9 @@ def _action(
 ) -> Action | None:
     """Return the action of an op, None for transfers, collectives and optimizer steps."""
     if not isinstance(op, dict):
-        raise InputError(f"expected an object, got {describe(op)}", field=field)
+        raise InputError(
+            f"expected an object, got {describe(op)}", field=field, code=ErrorCode.TYPE
+        )
     if op.get("kind") not in kinds or op.get("microbatch") is None:
         return None
     if op.get("replica") is not None:
@@ -466,16 +474,19 @@ def _action(
             f"one rank per stage: {op.get('id')} runs on replica {op['replica']}; "
             "--replica R exports one of them",
             field=field,
+            code=ErrorCode.MISSING,
         )
     for name in ("stage", "device", "microbatch", "start", "end"):
         value, is_time = op.get(name), name in {"start", "end"}
         if is_time and isinstance(value, bool | str | list | dict | None):
             raise InputError(
-                f"expected a number, got {describe(value)}", field=f"{field}.{name}"
+                f"expected a number, got {describe(value)}",
+                field=f"{field}.{name}",
+                code=ErrorCode.TYPE,
             )
         if not is_time and (type(value) is not int or value < 0):
             text = f"expected a number >= 0, got {describe(value)}"
-            raise InputError(text, field=f"{field}.{name}")
+            raise InputError(text, field=f"{field}.{name}", code=ErrorCode.RANGE)
     return Action(op["stage"], op["kind"], op["microbatch"])
 
 
@@ -510,10 +521,12 @@ def _ends_of(rows: Rows, timed: Rows, ends: dict[Action, float]) -> dict[Action,
             action for step in timed[rank] for action in actions_of(step)
         ):
             raise InputError(
-                "expected the ops of the schedule", field=f"orders[{rank}]"
+                "expected the ops of the schedule",
+                field=f"orders[{rank}]",
+                code=ErrorCode.MISSING,
             )
         for before, after in pairwise(halves):
             if ends[after] < ends[before]:
                 text = f"the schedule ends {after} before {before}, the order says otherwise"
-                raise InputError(text, field=f"orders[{rank}]")
+                raise InputError(text, field=f"orders[{rank}]", code=ErrorCode.SCHEDULE)
     return completed

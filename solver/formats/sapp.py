@@ -135,6 +135,7 @@ def _rows(document: Any) -> list[dict[str, Any]]:
         raise InputError(
             "expected the layers of SAPP, a list of objects",
             field="layers_description",
+            code=ErrorCode.TYPE,
         )
     # A name of SAPP's own writer ends in a blank.
     return [{name.strip(): value for name, value in row.items()} for row in rows]
@@ -198,7 +199,9 @@ def _actions(order: Order) -> list[Action]:
 
 def _settings(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise InputError(f"expected an object, got {describe(document)}")
+        raise InputError(
+            f"expected an object, got {describe(document)}", code=ErrorCode.TYPE
+        )
     config = document.get("model", {}).get("model_config", {})
     return {**document, **config, **document.get("recompute_config", {})}
 
@@ -208,7 +211,11 @@ def _layers(
 ) -> list[dict[str, int]]:
     layers = instance.layers
     if layers is None:
-        raise InputError("expected an instance with layers", field="layers")
+        raise InputError(
+            "expected an instance with layers",
+            field="layers",
+            code=ErrorCode.UNSUPPORTED,
+        )
     if "offset" not in settings:
         raise InputError(
             "this field is required", field="offset", code=ErrorCode.MISSING
@@ -235,7 +242,7 @@ def _layers(
         stages.append({name: number for name, number in types.items() if number})
     if sum(counts) != layers.body.count:
         text = f"expected {layers.body.count} layers in all, got {sum(counts)}"
-        raise InputError(text, field="offset")
+        raise InputError(text, field="offset", code=ErrorCode.LENGTH)
     return stages
 
 
@@ -268,6 +275,8 @@ def _flat(
     numbers = [n for row in rows for n in (row if isinstance(row, list) else [row])]
     if len(numbers) != stages or any(type(number) is not int for number in numbers):
         raise InputError(
-            f"expected a whole number for each of {stages} stages, by chunk", field=name
+            f"expected a whole number for each of {stages} stages, by chunk",
+            field=name,
+            code=ErrorCode.TYPE,
         )
     return numbers

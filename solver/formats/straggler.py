@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import opened, source_name
 from ppsolve.models.studies.trace.table import KINDS, NANOSECONDS, Trace, joined
 
@@ -61,19 +61,24 @@ def _load(path: Path) -> dict[str, Any]:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise InputError(
-            "reading Parquet needs pyarrow: pip install 'ppsolve[traces]'"
+            "reading Parquet needs pyarrow: pip install 'ppsolve[traces]'",
+            code=ErrorCode.NOT_INSTALLED,
         ) from None
     with opened(path) as stream:
         try:
             file = parquet.ParquetFile(stream)
             missing = [name for name in NAMES if name not in file.schema_arrow.names]
             if missing:
-                raise InputError(f'expected a column "{missing[0]}", there is none')
+                raise InputError(
+                    f'expected a column "{missing[0]}", there is none',
+                    code=ErrorCode.MISSING,
+                )
             table = file.read(columns=list(NAMES))
             return {name: table.column(name).to_numpy() for name in NAMES}
         except (ArrowException, OSError, ValueError) as error:
             raise InputError(
-                f"not valid Parquet: {' '.join(str(error).split())}"
+                f"not valid Parquet: {' '.join(str(error).split())}",
+                code=ErrorCode.SYNTAX,
             ) from None
 
 
@@ -90,7 +95,9 @@ def _compute_rows(table: dict[str, Any]) -> dict[str, Any]:
     selected = np.isin(table["optype"].astype(str), list(OPTYPES))
     if not selected.any():
         raise InputError(
-            f"expected rows of {' and '.join(OPTYPES)}, there is none", field="optype"
+            f"expected rows of {' and '.join(OPTYPES)}, there is none",
+            field="optype",
+            code=ErrorCode.MISSING,
         )
     rows = {name: column[selected] for name, column in table.items()}
     numbers = np.flatnonzero(selected)
@@ -103,18 +110,24 @@ def _whole(column: Any, numbers: IntArray, name: str) -> IntArray:
     wrong = np.flatnonzero((integers != values) | ((integers < 0) & (name != "step")))
     if len(wrong):
         text = f"expected a whole number from 0, got {values[wrong[0]]}"
-        raise InputError(text, field=f"row {numbers[wrong[0]]}.{name}")
+        raise InputError(
+            text, field=f"row {numbers[wrong[0]]}.{name}", code=ErrorCode.RANGE
+        )
     return integers
 
 
 def _finite(column: Any, numbers: IntArray, name: str) -> Any:
     values = np.asarray(column)
     if values.dtype.kind not in "iuf":
-        raise InputError(f"expected numbers, got {values.dtype}", field=name)
+        raise InputError(
+            f"expected numbers, got {values.dtype}", field=name, code=ErrorCode.TYPE
+        )
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         text = f"expected a finite number, got {values[wrong[0]]}"
-        raise InputError(text, field=f"row {numbers[wrong[0]]}.{name}")
+        raise InputError(
+            text, field=f"row {numbers[wrong[0]]}.{name}", code=ErrorCode.TYPE
+        )
     return values
 
 
@@ -129,5 +142,5 @@ def _nanoseconds(rows: dict[str, Any], name: str) -> IntArray:
         event = f"step {rows['step'][row]}, replica {rows['dp_rank'][row]}: "
         op = f"{OPTYPES[rows['optype'][row]]}{rows['stage'][row]}.{rows['mb_id'][row]}"
         text = f"expected seconds{' from 0' if name == 'duration' else ''}, got {values[row]}"
-        raise InputError(text, field=f"{event}{op}.{name}")
+        raise InputError(text, field=f"{event}{op}.{name}", code=ErrorCode.RANGE)
     return np.rint(seconds * NANOSECONDS["s"]).astype(np.int64)

@@ -18,10 +18,14 @@ from ppsolve.models.documents.base import (
     as_clock,
     as_json_number,
     describe,
-    did_you_mean,
 )
 from ppsolve.models.documents.contents import describe_document
-from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    did_you_mean,
+    errors_in,
+)
 from ppsolve.models.documents.files import parse_json, read_text, source_name
 from ppsolve.models.studies.trace.table import (
     COLUMNS,
@@ -89,7 +93,9 @@ def _read(path: str | Path) -> Trace:
         is_csv = Path(path).suffix.lower() == ".csv"
         rows = list(_csv_rows(text) if is_csv else _json_rows(text, source))
         if not rows:
-            raise InputError("expected ops, the table has no row")
+            raise InputError(
+                "expected ops, the table has no row", code=ErrorCode.LENGTH
+            )
         unit = _unit(rows[0][1])
         values = [_values(row, unit, f"line {line}") for line, row in rows]
     names = (*COLUMNS, "length", "clock")
@@ -120,17 +126,23 @@ def _csv_rows(text: str) -> Iterator[tuple[int, Row]]:
                 twice = next((name for name in names if names.count(name) > 1), None)
                 if twice is not None:
                     raise InputError(
-                        f'the column "{twice}" appears twice', field="line 1"
+                        f'the column "{twice}" appears twice',
+                        field="line 1",
+                        code=ErrorCode.CONFLICT,
                     )
                 continue
             if len(cells) != len(names):
                 text = f"expected {len(names)} cells as in the header, got {len(cells)}"
-                raise InputError(text, field=f"line {reader.line_num}")
+                raise InputError(
+                    text, field=f"line {reader.line_num}", code=ErrorCode.LENGTH
+                )
             pairs = zip(names, cells, strict=True)
             yield reader.line_num, {name: cell for name, cell in pairs if cell}
     except csv.Error as error:
         raise InputError(
-            f"not valid CSV: {error}", field=f"line {reader.line_num}"
+            f"not valid CSV: {error}",
+            field=f"line {reader.line_num}",
+            code=ErrorCode.SYNTAX,
         ) from None
 
 
@@ -141,7 +153,9 @@ def _json_rows(text: str, source: str) -> Iterator[tuple[int, Row]]:
         row = parse_json(line, f"{source}, line {number}")
         if not isinstance(row, dict):
             raise InputError(
-                f"expected an object, got {describe(row)}", field=f"line {number}"
+                f"expected an object, got {describe(row)}",
+                field=f"line {number}",
+                code=ErrorCode.TYPE,
             )
         yield number, row
 
@@ -173,7 +187,11 @@ def _values(row: Row, unit: str, line: str) -> dict[str, int]:
             )
     for name in (*REQUIRED, *times):
         if row.get(name) is None:
-            raise InputError("this column is required", field=f"{line}.{name}")
+            raise InputError(
+                "this column is required",
+                field=f"{line}.{name}",
+                code=ErrorCode.MISSING,
+            )
     values = {"step": 0, "replica": 0, "chunk": FREE, "length": FREE, "clock": 0}
     try:
         for name in WHOLE:
@@ -181,7 +199,7 @@ def _values(row: Row, unit: str, line: str) -> dict[str, int]:
                 values[name] = _whole(name, row[name])
         if row["kind"] not in KINDS:
             text = f"expected one of {', '.join(KINDS)}, got {describe(row['kind'])}"
-            raise InputError(text, field="kind")
+            raise InputError(text, field="kind", code=ErrorCode.UNKNOWN_NAME)
         values["kind"] = KINDS.index(row["kind"])
         for column, name in times.items():
             values[name] = _time(column, row[column], NANOSECONDS[unit])
@@ -195,16 +213,22 @@ def _number(name: str, value: Any) -> Decimal:
         return as_clock(Decimal(value) if isinstance(value, str) else value)
     except InvalidOperation:
         raise InputError(
-            f"expected a number, got {describe(value)}", field=name
+            f"expected a number, got {describe(value)}", field=name, code=ErrorCode.TYPE
         ) from None
     except ValueError as error:
-        raise InputError(str(error), field=name) from None
+        raise InputError(
+            str(error), field=name, code=getattr(error, "code", ErrorCode.VALUE)
+        ) from None
 
 
 def _whole(name: str, value: Any) -> int:
     number = _number(name, value)
     if number != number.to_integral_value() or abs(number) > 2**62:
-        raise InputError(f"expected a whole number, got {describe(value)}", field=name)
+        raise InputError(
+            f"expected a whole number, got {describe(value)}",
+            field=name,
+            code=ErrorCode.TYPE,
+        )
     return int(number)
 
 
@@ -212,7 +236,9 @@ def _time(name: str, value: Any, nanoseconds: int) -> int:
     number = _number(name, value) * nanoseconds
     if abs(number) > 2**62:
         raise InputError(
-            f"expected a time within 146 years, got {describe(value)}", field=name
+            f"expected a time within 146 years, got {describe(value)}",
+            field=name,
+            code=ErrorCode.RANGE,
         )
     return int(number.to_integral_value())
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.kinds.pipeline.origin import PlanOrigin
 from ppsolve.solver.formats.colossalai import colossalai_nodes
 from ppsolve.solver.formats.deepspeed import deepspeed_parts
@@ -69,13 +68,17 @@ class Target:
             )
         if fsdp and self.name != "json" and formats[:1] != ["compute_comms"]:
             raise InputError(
-                "expected --to torch --format compute_comms", field="--fsdp"
+                "expected --to torch --format compute_comms",
+                field="--fsdp",
+                code=ErrorCode.CONFLICT,
             )
         if model is not None:
             layers_of(model)
         if recomputed is not None and not self.recomputes:
             able = " or ".join(target.name for target in TARGETS if target.recomputes)
-            raise InputError(f"expected --to {able}", field=RECOMPUTE)
+            raise InputError(
+                f"expected --to {able}", field=RECOMPUTE, code=ErrorCode.CONFLICT
+            )
         return Settings(formats[0] if formats else FORMATS[0], fsdp, model, recomputed)
 
     def unsaid(self, program: RuntimeProgram) -> Iterator[str]:
@@ -150,11 +153,10 @@ def chosen(name: str) -> Target:
     """
     targets = {target.name: target for target in TARGETS}
     if name not in targets:
-        hint = did_you_mean(name, [*targets, *PICTURES])
-        raise InputError(
-            f'unknown runtime "{name}"' + hint,
+        raise InputError.unknown(
+            "unknown runtime",
+            name,
+            [*targets, *PICTURES],
             field="--to",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple([*targets, *PICTURES]),
         )
     return targets[name]

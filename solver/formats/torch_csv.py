@@ -14,7 +14,12 @@ from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError, errors_about, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    errors_about,
+    errors_in,
+)
 from ppsolve.models.documents.files import read_text, source_name
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import replica_of
@@ -70,9 +75,14 @@ def read_csv(path: str | Path) -> Rows:
         try:
             texts = list(csv.reader(StringIO(read_text(path)), strict=True))
         except csv.Error as error:
-            raise InputError(f"not usable CSV: {error}") from None
+            raise InputError(
+                f"not usable CSV: {error}", code=ErrorCode.SYNTAX
+            ) from None
         if not texts:
-            raise InputError("expected a row of actions per rank, the file is empty")
+            raise InputError(
+                "expected a row of actions per rank, the file is empty",
+                code=ErrorCode.SYNTAX,
+            )
         rows = [_row(cells, rank) for rank, cells in enumerate(texts, 1)]
         if _has_communications(rows):
             _refuse_empty(texts)
@@ -86,7 +96,9 @@ def _row(cells: list[str], rank: int) -> list[Step]:
             row += [parse_step(cell)] if cell.strip() else []
     if not row:
         raise InputError(
-            "expected the actions of a rank, the row is empty", field=f"row {rank}"
+            "expected the actions of a rank, the row is empty",
+            field=f"row {rank}",
+            code=ErrorCode.SYNTAX,
         )
     return row
 
@@ -99,6 +111,7 @@ def _refuse_empty(texts: list[list[str]]) -> None:
                     "expected an action, the cell is empty; files with sends and receives have "
                     "no empty cells",
                     field=f"row {rank}, column {column}",
+                    code=ErrorCode.SYNTAX,
                 )
 
 
@@ -153,7 +166,9 @@ def convert_torch_csv(
     rows, fed = read_csv(path), _fed(instance, order)
     broken = _broken(rows, fed)
     if broken:
-        raise InputError(str(broken[0]), source=source_name(path))
+        raise InputError(
+            str(broken[0]), source=source_name(path), code=ErrorCode.SCHEDULE
+        )
     steps = _computing(rows, order if fed is instance else None)
     entry, proposal = rules.simulated_entry(
         steps, fed, "torch-csv", document, exact=exact

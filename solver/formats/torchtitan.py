@@ -60,7 +60,11 @@ def _modules(program: RuntimeProgram, model: str | None) -> list[list[str]] | No
     if letters is None:
         return None
     if any(MTP in stage for stage in letters):
-        raise InputError("split: torchtitan has no layer m", field="--model")
+        raise InputError(
+            "split: torchtitan has no layer m",
+            field="--model",
+            code=ErrorCode.UNSUPPORTED,
+        )
     layer = count()
     names = {EMBEDDING: ["tok_embeddings"], LOSS: ["norm", "lm_head"]}
     return [

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from ppsolve.models.documents.base import Number, StrictModel, Whole, describe
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import (
     STANDARD_STREAM,
     parse_json,
@@ -59,7 +59,9 @@ def convert_visualizer(path: str | Path) -> tuple[PipelineInstance, list[str]]:
         is_yaml = Path(path).suffix.lower() in {".yml", ".yaml"}
         data = parse_yaml(text) if is_yaml else parse_json(text, source)
         if not isinstance(data, dict):
-            raise InputError(f"expected an object, got {describe(data)}")
+            raise InputError(
+                f"expected an object, got {describe(data)}", code=ErrorCode.TYPE
+            )
     config = VisualizerConfig.parse(data, source)
     warnings, times = [], {}
     for kind in ("forward", "backward"):
@@ -94,22 +96,26 @@ def parse_yaml(text: str) -> Any:
         import yaml
     except ImportError:
         raise InputError(
-            "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON"
+            "reading YAML needs PyYAML: pip install 'ppsolve[yaml]', or convert the file to JSON",
+            code=ErrorCode.NOT_INSTALLED,
         ) from None
     # Both lists of 4,096 stages with 40 characters a time have a third of that.
     limit = 1_000_000
     if len(text) > limit:
         raise InputError(
-            f"expected at most {limit} characters of YAML, got {len(text)}"
+            f"expected at most {limit} characters of YAML, got {len(text)}",
+            code=ErrorCode.SYNTAX,
         )
     loader: Any = _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
         _refuse_depth(yaml.parse(text, Loader=loader))
         return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {_yaml_problem(error)}") from None
+        raise InputError(
+            f"not valid YAML: {_yaml_problem(error)}", code=ErrorCode.SYNTAX
+        ) from None
     except (RecursionError, ValueError, TypeError) as error:
-        raise InputError(f"not usable YAML: {error}") from None
+        raise InputError(f"not usable YAML: {error}", code=ErrorCode.SYNTAX) from None
 
 
 def _refuse_depth(events: Iterable[Any]) -> None:
@@ -119,7 +125,10 @@ def _refuse_depth(events: Iterable[Any]) -> None:
         name = type(event).__name__
         depth += name.endswith("StartEvent") - name.endswith("EndEvent")
         if depth > deepest:
-            raise InputError(f"not usable YAML: nested deeper than {deepest} levels")
+            raise InputError(
+                f"not usable YAML: nested deeper than {deepest} levels",
+                code=ErrorCode.SYNTAX,
+            )
 
 
 def _yaml_problem(error: Any) -> str:
@@ -137,14 +146,18 @@ def _loader(safe_loader: Any) -> Any:
             # Nested merges grow exponentially; no config needs them.
             if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
                 raise InputError(
-                    'merge keys ("<<") are not supported, write the fields out'
+                    'merge keys ("<<") are not supported, write the fields out',
+                    code=ErrorCode.SYNTAX,
                 )
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = [key.value for key, _ in node.value if isinstance(key.value, str)]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise InputError(f'the field "{twice}" appears twice in one object')
+                raise InputError(
+                    f'the field "{twice}" appears twice in one object',
+                    code=ErrorCode.CONFLICT,
+                )
             return super().construct_mapping(node, deep)
 
     # YAML 1.1 takes 1e3 for text, everybody else for a number.

@@ -22,13 +22,14 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.base import describe, did_you_mean
+from ppsolve.models.documents.base import describe
 from ppsolve.models.documents.errors import (
     DeadlockError,
     ErrorCode,
     HeuristicFailedError,
     InputError,
     NotApplicableError,
+    did_you_mean,
 )
 from ppsolve.models.documents.printable import LONGEST_LINE
 from ppsolve.solver.heuristics.heuristic import Heuristic, Proposal, Request
@@ -78,7 +79,8 @@ def arguments_of(function: OwnFunction) -> tuple[str, ...]:
     if not words or None in words:
         raise InputError(
             f'expected "{_named(function).__qualname__}" to take an instance or a problem: a '
-            'parameter called "instance" or "problem", or annotated as one'
+            'parameter called "instance" or "problem", or annotated as one',
+            code=ErrorCode.TYPE,
         )
     return tuple(word for word in words if word is not None)
 
@@ -129,7 +131,10 @@ def _proposed(answer: Any, request: Request) -> Proposal:
                 _moved(request.problem, _starts(result, request.problem.num_ops))
             )
         if request.follow is None:
-            raise InputError("expected starts: this kind of instance takes no orders")
+            raise InputError(
+                "expected starts: this kind of instance takes no orders",
+                code=ErrorCode.UNSUPPORTED,
+            )
         return request.follow(result)
     except DeadlockError:
         raise
@@ -159,7 +164,9 @@ def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
     if isinstance(answer, np.ndarray) and answer.ndim == 1:
         return answer
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise InputError(f"expected orders or starts, got {_described(answer)}")
+        raise InputError(
+            f"expected orders or starts, got {_described(answer)}", code=ErrorCode.TYPE
+        )
     rows = list(answer)
     if all(isinstance(row, str) for row in rows):
         return [rows]
@@ -171,7 +178,8 @@ def _read(answer: Any) -> np.ndarray[Any, Any] | list[list[Any]]:
 def _row(row: Any) -> list[Any]:
     if isinstance(row, str | bytes) or not isinstance(row, Iterable):
         raise InputError(
-            f"expected a list per device, got {_described(row)} among lists"
+            f"expected a list per device, got {_described(row)} among lists",
+            code=ErrorCode.TYPE,
         )
     return list(row)
 
@@ -186,11 +194,14 @@ def _described(value: Any) -> str:
 
 def _starts(starts: np.ndarray[Any, Any], count: int) -> IntArray:
     if starts.shape != (count,):
-        raise InputError(f"expected {count} starts, one for each op, got {len(starts)}")
+        raise InputError(
+            f"expected {count} starts, one for each op, got {len(starts)}",
+            code=ErrorCode.LENGTH,
+        )
     if starts.dtype.kind not in "iufO" or any(
         isinstance(start, bool) for start in starts.tolist()
     ):
-        raise InputError("expected starts in whole ticks")
+        raise InputError("expected starts in whole ticks", code=ErrorCode.TYPE)
     limit = 2**60  # with a duration, at most 2^58 as all times together, it fits int64
     for op, start in enumerate(starts.tolist()):
         if (
@@ -199,7 +210,8 @@ def _starts(starts: np.ndarray[Any, Any], count: int) -> IntArray:
             or abs(start) > limit
         ):
             raise InputError(
-                f"expected a start in whole ticks, got {_described(start)} for op {op}"
+                f"expected a start in whole ticks, got {_described(start)} for op {op}",
+                code=ErrorCode.TYPE,
             )
     return np.array([int(start) for start in starts.tolist()], dtype=np.int64)
 
@@ -250,7 +262,9 @@ def op_numbers(problem: Problem, orders: Sequence[Sequence[Any]]) -> list[IntArr
     seen: set[int] = set()
     for op in (op for row in rows for op in row):
         if op in seen:
-            raise InputError(f'the op "{problem.op_name(op)}" appears twice')
+            raise InputError(
+                f'the op "{problem.op_name(op)}" appears twice', code=ErrorCode.CONFLICT
+            )
         seen.add(op)
     return [np.array(row, dtype=np.int64) for row in rows]
 
@@ -266,7 +280,8 @@ def _number(entry: Any, numbers: Mapping[str, int], position: int) -> int:
     )
     if not 0 <= op < len(numbers):
         raise InputError(
-            f"order {position} has {_described(entry)}, which is no op of the instance"
+            f"order {position} has {_described(entry)}, which is no op of the instance",
+            code=ErrorCode.UNKNOWN_NAME,
         )
     return op
 
@@ -288,7 +303,7 @@ def load_function(spec: str) -> Callable[..., Any]:
     """
     home, _, name = spec.rpartition(":")
     if not home or not name:
-        raise InputError(f'"{spec}": {EXPECTED}')
+        raise InputError(f'"{spec}": {EXPECTED}', code=ErrorCode.SYNTAX)
     module = _imported(spec, home)
     target: Any = module
     for attribute in name.split("."):
@@ -306,7 +321,9 @@ def load_function(spec: str) -> Callable[..., Any]:
             expected=tuple(names),
         )
     if not callable(target):
-        raise InputError(f'"{spec}": expected a function, "{name}" is none')
+        raise InputError(
+            f'"{spec}": expected a function, "{name}" is none', code=ErrorCode.TYPE
+        )
     return target
 
 
@@ -330,14 +347,15 @@ def source_of(spec: str) -> Path | None:
 def _imported(spec: str, home: str) -> ModuleType:
     is_file = home.endswith(".py")
     if is_file and not Path(home).is_file():
-        raise InputError(f'"{spec}": there is no file {home}')
+        raise InputError(f'"{spec}": there is no file {home}', code=ErrorCode.FILE)
     try:
         return _of_file(Path(home)) if is_file else _of_name(home)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
         raise InputError(
-            f'"{spec}": cannot be imported: {exception_line(error)}'
+            f'"{spec}": cannot be imported: {exception_line(error)}',
+            code=ErrorCode.FILE,
         ) from None
 
 
@@ -354,7 +372,7 @@ def _of_file(path: Path) -> ModuleType:
     _reachable(path.parent)
     module_spec = importlib.util.spec_from_file_location(name, path)
     if module_spec is None or module_spec.loader is None:
-        raise InputError(f'"{path}": {EXPECTED}')
+        raise InputError(f'"{path}": {EXPECTED}', code=ErrorCode.SYNTAX)
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.kernels.cache import is_stored, is_warm
 from ppsolve.solver.kernels.native.body import NoSourceError
 
@@ -59,7 +59,9 @@ def _asked() -> str:
     value = os.environ.get(SWITCH, "")
     if value not in ("", "never", *_COMPILED):
         raise InputError(
-            f"{value!r} is none of always, never and checked", source=SWITCH
+            f"{value!r} is none of always, never and checked",
+            source=SWITCH,
+            code=ErrorCode.UNKNOWN_NAME,
         )
     return value
 

@@ -25,6 +25,7 @@ from ppsolve.models.core.timescale import no_common_tick
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.errors import (
     DeadlockError,
+    ErrorCode,
     HeuristicFailedError,
     InputError,
     MemoryDeadlockError,
@@ -378,6 +379,7 @@ def _refuse_times(problem: Problem) -> None:
             f"all times together are {total:.1E} ticks, expected at most {MAX_TOTAL_TICKS:.1E}; "
             "give fewer digits",
             field="times",
+            code=ErrorCode.RANGE,
         )
     if not problem.scale.is_exact and (
         np.any(problem.pinned != FREE) or problem.windows

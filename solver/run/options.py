@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.clock import Clock
 from ppsolve.solver.exact.question import SearchLimits
 from ppsolve.solver.heuristics.own import OwnFunction
@@ -50,7 +50,9 @@ class Options:
         ):
             if not is_right:
                 raise InputError(
-                    f"expected {expected}, got {getattr(self, field)}", field=field
+                    f"expected {expected}, got {getattr(self, field)}",
+                    field=field,
+                    code=ErrorCode.RANGE,
                 )
 
     @property
@@ -93,7 +95,11 @@ class Options:
 
 def _seconds(limit: float | None, field: str) -> float | None:
     if limit is not None and not limit >= 0:
-        raise InputError(f"expected a number of seconds >= 0, got {limit}", field=field)
+        raise InputError(
+            f"expected a number of seconds >= 0, got {limit}",
+            field=field,
+            code=ErrorCode.TYPE,
+        )
     return None if limit is None or math.isinf(limit) else limit
 
 
@@ -102,10 +108,16 @@ def _named(
 ) -> tuple[str | OwnFunction, ...] | None:
     if isinstance(heuristics, str):
         raise InputError(
-            f'expected a list of names, got "{heuristics}"', field="heuristics"
+            f'expected a list of names, got "{heuristics}"',
+            field="heuristics",
+            code=ErrorCode.TYPE,
         )
     if callable(heuristics):
-        raise InputError("expected a list of functions, got one", field="heuristics")
+        raise InputError(
+            "expected a list of functions, got one",
+            field="heuristics",
+            code=ErrorCode.TYPE,
+        )
     return None if heuristics is None else tuple(heuristics)
 
 

@@ -17,7 +17,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import Bound, WrongScheduleError
 from ppsolve.solver.bounds import best_bound
@@ -94,12 +94,18 @@ class ScheduleTask(Task):
             else:
                 data, violations = self.kind.read(self.instance, problem, data)
         except InputError as error:
-            raise InputError(str(error), field=START) from None
+            raise InputError(str(error), field=START, code=error.code) from None
         if data is None:
-            raise InputError(f"not a whole schedule: {violations[0]}", field=START)
+            raise InputError(
+                f"not a whole schedule: {violations[0]}",
+                field=START,
+                code=ErrorCode.SCHEDULE,
+            )
         if violations := check_schedule(data.problem, data):
             raise InputError(
-                f"not a valid schedule of {name}: {violations[0]}", field=START
+                f"not a valid schedule of {name}: {violations[0]}",
+                field=START,
+                code=ErrorCode.SCHEDULE,
             )
         return data
 
@@ -112,7 +118,11 @@ class ScheduleTask(Task):
         if self.kind.schedules_of is not None:
             super().refuse_robust()
         if self.objective is not Objective.MAKESPAN:
-            raise InputError("expected the objective makespan", field="robust")
+            raise InputError(
+                "expected the objective makespan",
+                field="robust",
+                code=ErrorCode.CONFLICT,
+            )
         refuse_unfit(self.problem)
 
     def make_robust(self, variation: float, clock: Clock, seed: int) -> None:

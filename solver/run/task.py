@@ -14,7 +14,7 @@ from ppsolve.models.core.result import (
 )
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.board import (
     Board,
@@ -106,7 +106,9 @@ class Task:
             f"schedules of {self.kind.schedules_of} are more than {content}; expected a "
             "pipeline or a graph"
         )
-        return InputError(text, source=self.instance.name, field=field)
+        return InputError(
+            text, source=self.instance.name, field=field, code=ErrorCode.UNSUPPORTED
+        )
 
     @property
     def tick_error(self) -> int:

@@ -76,7 +76,7 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             text = f'expected an address such as http://127.0.0.1:8765, got "{url}"'
-            raise InputError(text, field="url")
+            raise InputError(text, field="url", code=ErrorCode.SYNTAX)
         self._url, self._timeout = parts, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._local = threading.local()
@@ -323,7 +323,7 @@ def _plain(name: str, value: Any) -> Any:
     if name in {"heuristics", "more_heuristics"} and value is not None:
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
             text = "expected a list of names: functions are not sent to a service"
-            raise InputError(text, field=name)
+            raise InputError(text, field=name, code=ErrorCode.TYPE)
         return list(value)
     if name == "params" and value is not None and not hasattr(value, "items"):
         return dict(paths(value))

@@ -71,7 +71,9 @@ def pipeline_of(document: Document, ops: int) -> PipelineInstance:
     instance = instance_of(document, ops)
     if instance.kind != "pipeline":
         text = f'expected "pipeline", got {describe(instance.kind)}'
-        raise InputError(text, field="kind", expected="pipeline")
+        raise InputError(
+            text, field="kind", expected="pipeline", code=ErrorCode.UNSUPPORTED
+        )
     return cast("PipelineInstance", instance)
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from secrets import token_hex
 
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import ErrorCode, InputError, PpsolveError
 
 MOST_ATTEMPTS = 5
 """How often a job is begun: one that ends the service each time is given up."""
@@ -105,7 +105,9 @@ class JobStore:
             self._requeue()
         except sqlite3.Error as error:
             text = f"cannot be used as a store of jobs: {error}"
-            raise InputError(text, source=str(path), field="--store") from None
+            raise InputError(
+                text, source=str(path), field="--store", code=ErrorCode.FILE
+            ) from None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

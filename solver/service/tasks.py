@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from ppsolve import __version__
-from ppsolve.models.documents.base import StrictModel, describe, did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.base import StrictModel, describe
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.files import parse_json
 from ppsolve.models.studies.plan.request import parse_request
 from ppsolve.solver.api import api

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.labels import NodeKind
 from ppsolve.models.studies.buckets import BucketAdvice, BucketRow
@@ -79,11 +78,11 @@ def _latencies(
 def _refuse_unknown(names: Iterable[str], allowed: set[str]) -> None:
     for name in names:
         if name not in allowed:
-            text = f'no collective has the group or type "{name[:60]}"'
-            raise InputError(
-                text + did_you_mean(name[:60], sorted(allowed)),
+            raise InputError.unknown(
+                "no collective has the group or type",
+                name,
+                sorted(allowed),
                 field="latency",
-                code=ErrorCode.UNKNOWN_NAME,
             )
 
 

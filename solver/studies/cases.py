@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ppsolve.models.core.result import Figure, Result, Status
 from ppsolve.models.documents.base import as_json_number, as_moment
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import (
@@ -105,7 +105,9 @@ class CaseSearch:
         """Start the clock; an `InputError` says that there is no time."""
         if not self.time_limit > 0:
             raise InputError(
-                f"expected seconds above 0, got {self.time_limit}", field="time_limit"
+                f"expected seconds above 0, got {self.time_limit}",
+                field="time_limit",
+                code=ErrorCode.RANGE,
             )
         self._clock = Clock(self.time_limit)
         self.states = [CaseState(instance) for instance in self.instances]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ppsolve.models.core.units import amount_in
-from ppsolve.models.documents.base import as_json_number, did_you_mean
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.entries import rows_per_microbatch
@@ -76,15 +76,22 @@ def values_of(text: str) -> list[Decimal | PerDevice]:
         return [parse_amount(entry) for entry in text.split(",")]
     entries = [parse_amount(entry) for entry in text.split(":")]
     if len(entries) not in {2, 3} or len({type(entry) for entry in entries}) > 1:
-        raise InputError(f"expected FROM:TO:STEP in one unit, got {text[:40]!r}")
+        raise InputError(
+            f"expected FROM:TO:STEP in one unit, got {text[:40]!r}",
+            code=ErrorCode.SYNTAX,
+        )
     is_multiple = isinstance(entries[0], PerDevice)
     first, last, *steps = (p.factor if isinstance(p, PerDevice) else p for p in entries)
     step = steps[0] if steps else Decimal(1)
     if step <= 0 or last < first:
-        raise InputError(f"expected FROM <= TO and STEP > 0, got {text[:40]!r}")
+        raise InputError(
+            f"expected FROM <= TO and STEP > 0, got {text[:40]!r}", code=ErrorCode.RANGE
+        )
     count = int((last - first) / step) + 1
     if count > 1000:
-        raise InputError(f"expected at most 1000 points, got {count}")
+        raise InputError(
+            f"expected at most 1000 points, got {count}", code=ErrorCode.RANGE
+        )
     values = [first + index * step for index in range(count)]
     return [PerDevice(value) if is_multiple else value for value in values]
 
@@ -96,7 +103,10 @@ def _listed(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 def _decision(word: str) -> str:
     words = ("none", *DECISIONS)
     if word not in words:
-        raise InputError(f'expected one of {", ".join(words)}, got "{word[:40]}"')
+        raise InputError(
+            f'expected one of {", ".join(words)}, got "{word[:40]}"',
+            code=ErrorCode.UNKNOWN_NAME,
+        )
     return word
 
 
@@ -108,7 +118,9 @@ def _factor(word: str, *, of_device: bool = False) -> TimeFactor:
             if of_device
             else "a factor such as x0.5"
         )
-        raise InputError(f'expected {expected}, got "{word[:40]}"')
+        raise InputError(
+            f'expected {expected}, got "{word[:40]}"', code=ErrorCode.RANGE
+        )
     return TimeFactor(parse_number(match[2]), int(match[1]) if of_device else None)
 
 
@@ -119,7 +131,9 @@ def _with_microbatches(
     instance: PipelineInstance, value: Decimal | PerDevice
 ) -> PipelineInstance:
     if isinstance(value, PerDevice) or value != int(value) or value < 1:
-        raise InputError(f"expected a whole number >= 1, got {value}")
+        raise InputError(
+            f"expected a whole number >= 1, got {value}", code=ErrorCode.RANGE
+        )
     return parsed_pipeline(instance_data(instance) | {"num_microbatches": int(value)})
 
 
@@ -129,7 +143,9 @@ def _with_capacity(
     data = instance_data(instance)
     if instance.memory is None:
         raise InputError(
-            "this pipeline has no memory; give memory.activation", field="memory"
+            "this pipeline has no memory; give memory.activation",
+            field="memory",
+            code=ErrorCode.MISSING,
         )
     capacity = as_json_number(value) if isinstance(value, Decimal) else str(value)
     return parsed_pipeline(data | {"memory": data["memory"] | {"capacity": capacity}})
@@ -143,7 +159,11 @@ def with_decision(instance: PipelineInstance, decide: str) -> PipelineInstance:
     data = instance_data(instance)
     if instance.memory is None or not instance.memory.has_modes:
         example = '"recompute": {"modes": [{"name": "full", "time": 2, "held": 0.1}]}'
-        raise InputError(f"expected memory modes; add {example} to it", field="memory")
+        raise InputError(
+            f"expected memory modes; add {example} to it",
+            field="memory",
+            code=ErrorCode.MISSING,
+        )
     memory = dict(data["memory"])
     for name in ("recompute", "offload"):
         options = memory.pop(name, None)
@@ -163,7 +183,8 @@ def _with_comm(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstan
     }
     if _scaled_comm(entries, Decimal(2)) == entries:
         raise InputError(
-            "expected transfers or collectives that take time; give p2p.latency"
+            "expected transfers or collectives that take time; give p2p.latency",
+            code=ErrorCode.MISSING,
         )
     return parsed_pipeline(data | _scaled_comm(entries, factor.times))
 
@@ -188,9 +209,15 @@ def _scaled(entry: Any, factor: Decimal) -> Any:
 def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineInstance:
     if slow.device not in range(instance.num_devices):
         last = instance.num_devices - 1
-        raise InputError(f"expected a device from 0 to {last}, got {slow.device}")
+        raise InputError(
+            f"expected a device from 0 to {last}, got {slow.device}",
+            code=ErrorCode.RANGE,
+        )
     if instance.placement == "bidirectional" or instance.layers is not None:
-        raise InputError("expected stages with one device and times of their own")
+        raise InputError(
+            "expected stages with one device and times of their own",
+            code=ErrorCode.UNSUPPORTED,
+        )
     factors = [
         slow.times if d == slow.device else Decimal(1) for d in instance.stage_to_device
     ]
@@ -210,7 +237,9 @@ def _with_slow_device(instance: PipelineInstance, slow: TimeFactor) -> PipelineI
 
 def _with_fillers(instance: PipelineInstance, factor: TimeFactor) -> PipelineInstance:
     if not instance.fillers:
-        raise InputError("this pipeline has no fillers", field="fillers")
+        raise InputError(
+            "this pipeline has no fillers", field="fillers", code=ErrorCode.MISSING
+        )
     data = instance_data(instance)
     for filler in data["fillers"]:
         filler["pieces"] = _scaled(filler["pieces"], factor.times)
@@ -219,7 +248,10 @@ def _with_fillers(instance: PipelineInstance, factor: TimeFactor) -> PipelineIns
 
 def _slices(word: str) -> str:
     if not re.fullmatch(r"[1-9]\d{0,4}(:(uniform|balanced))?", word):
-        raise InputError(f'expected slices such as 8 or 8:balanced, got "{word[:40]}"')
+        raise InputError(
+            f'expected slices such as 8 or 8:balanced, got "{word[:40]}"',
+            code=ErrorCode.SYNTAX,
+        )
     return word
 
 
@@ -231,7 +263,11 @@ def _with_slices(instance: PipelineInstance, value: str) -> PipelineInstance:
     for path, entry in instance.amounts().items():
         group, name = path.split(".")
         if rows_per_microbatch(entry):
-            raise InputError("expected one number or cost per stage", field=path)
+            raise InputError(
+                "expected one number or cost per stage",
+                field=path,
+                code=ErrorCode.UNSUPPORTED,
+            )
         if entry is not None:
             data[group][name] = _cut(data[group][name], share)
     return parsed_pipeline(
@@ -276,10 +312,10 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
     if name not in AXES and callable(values):
         return [PipelineChange(name, "", values)]
     if name not in AXES:
-        raise InputError(
-            f'unknown change "{name[:40]}"' + did_you_mean(name, AXES),
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(AXES),
+        raise InputError.unknown(
+            "unknown change",
+            name,
+            AXES,
         )
     axis = AXES[name]
     listed = (
@@ -294,7 +330,7 @@ def changes_of(name: str, values: Any, unit: str = "") -> list[PipelineChange]:
         ]
         read = {_text(value): value for text in texts for value in axis.read(text)}
         if not read:
-            raise InputError("expected at least one value")
+            raise InputError("expected at least one value", code=ErrorCode.RANGE)
     return [
         PipelineChange(name, text, partial(_applied, axis, value))
         for text, value in read.items()

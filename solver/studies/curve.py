@@ -12,7 +12,7 @@ from typing import Any
 
 from ppsolve.models.core.result import Figure, HeuristicStatus, Result
 from ppsolve.models.documents.base import as_json_number
-from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
 from ppsolve.models.documents.text import fingerprint
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -209,7 +209,9 @@ def _over(name: Over | str) -> Over:
     except ValueError:
         listed = ", ".join(Over)
         raise InputError(
-            f'expected {listed}, got "{str(name)[:40]}"', field="over"
+            f'expected {listed}, got "{str(name)[:40]}"',
+            field="over",
+            code=ErrorCode.UNKNOWN_NAME,
         ) from None
 
 
@@ -291,12 +293,15 @@ def _combinations(
     names = sorted(changes, key=lambda name: positions.get(name, len(positions)))
     groups = [changes_of(name, changes[name], unit) for name in names]
     if not groups:
-        raise InputError(f"expected a change: --{', --'.join(AXES)}")
+        raise InputError(
+            f"expected a change: --{', --'.join(AXES)}", code=ErrorCode.MISSING
+        )
     together = prod(map(len, groups)) if len(groups) > 1 else 0
     count = 1 + sum(map(len, groups)) + together
     if count > MOST_ROWS:
         raise InputError(
-            f"expected changes that make at most {MOST_ROWS} rows, got {count}"
+            f"expected changes that make at most {MOST_ROWS} rows, got {count}",
+            code=ErrorCode.RANGE,
         )
     singles = ((change,) for change in chain.from_iterable(groups))
     return [(), *singles, *(product(*groups) if together else ())]

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ppsolve.models.core.result import Figure as Amount
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.studies.curve import (
     Curve,
@@ -156,7 +156,11 @@ def curve_figure(curve: Curve, title: str, inches: float) -> Figure:
         _height_of(curve, p) is None and _bound_of(curve, p) is None
         for p in curve.points
     ):
-        raise InputError("no point has a value or a bound to draw", field="points")
+        raise InputError(
+            "no point has a value or a bound to draw",
+            field="points",
+            code=ErrorCode.MISSING,
+        )
     picture, (axes,) = sheet_of(inches, [0.62 * inches * SHEET.inch], lines=bool(title))
     write_title(axes, title)
     _draw_curve(axes, curve, points)

@@ -11,7 +11,7 @@ from typing import Any
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.views.chart import AmountCurve, Chart, pool_curves
@@ -129,7 +129,11 @@ def drawn_on(
     problem = kind.lower(instance, exact=exact, document=data)
     schedule, violations = kind.read(instance, problem, data, source)
     if schedule is None:
-        raise InputError(f"not a whole schedule: {violations[0]}", source=source)
+        raise InputError(
+            f"not a whole schedule: {violations[0]}",
+            source=source,
+            code=ErrorCode.SCHEDULE,
+        )
     title, document = title_of(data, instance), ScheduleDocument.of(schedule)
     view = ScheduleView(title, document, owner, frame, instance, schedule)
     return Drawn(view, drawing_of(instance.kind)), violations

@@ -199,7 +199,7 @@ def require_matplotlib(field: str | None = None) -> None:
     """
     if not has_matplotlib():
         text = "needs matplotlib, which is not installed: pip install 'ppsolve[plot]'"
-        raise InputError(text, field=field)
+        raise InputError(text, field=field, code=ErrorCode.NOT_INSTALLED)
 
 
 def chart_format(path: str | Path) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.documents.display import counts_of
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import ErrorCode, InputError, PpsolveError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
@@ -123,7 +123,8 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataF
         import pandas
     except ImportError:
         raise InputError(
-            "needs pandas, which is not installed: pip install pandas"
+            "needs pandas, which is not installed: pip install pandas",
+            code=ErrorCode.NOT_INSTALLED,
         ) from None
     frame = pandas.DataFrame(rows, columns=list(columns))
     return frame.astype({name: "Int64" for name in COUNTED if name in frame.columns})

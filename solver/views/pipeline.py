@@ -12,7 +12,7 @@ from typing import Any, cast
 from rich.console import RenderableType
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import decimals, entry_at, row_of
 from ppsolve.models.kinds.pipeline.fields import ExplicitPlacement
@@ -155,7 +155,9 @@ def _modes(source: Any, instance: PipelineInstance | None) -> Facts:
     modes = layers or getattr(source, "modes", None) or ()
     if instance is not None and modes and len(modes) != instance.num_stages:
         text = f"expected one for each of the {instance.num_stages} stages, got {len(modes)}"
-        raise InputError(text, field="layers" if layers else "modes")
+        raise InputError(
+            text, field="layers" if layers else "modes", code=ErrorCode.LENGTH
+        )
     for stage, mode in enumerate(modes):
         counts = Counter(() if isinstance(mode, str) else mode)
         said = ", ".join(f"{kind} {count}" for kind, count in counts.items())

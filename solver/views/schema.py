@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter
 
 from ppsolve.models.core.result import HeuristicEntry, Result, ScheduleDocument
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.kfac.result import RefreshEntry, RefreshResult
 from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
 from ppsolve.models.studies.curve import Curve
@@ -40,10 +39,10 @@ def schema_of(kind: str | None) -> dict[str, Any]:
         "goodput-result": GoodputRows,
     }
     if kind is not None and kind not in documents:
-        raise InputError(
-            f'unknown kind "{kind}"' + did_you_mean(kind, documents),
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(documents),
+        raise InputError.unknown(
+            "unknown kind",
+            kind,
+            documents,
         )
     schema = _any_instance() if kind is None else documents[kind].model_json_schema()
     schema = _with_limits(schema)

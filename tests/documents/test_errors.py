@@ -120,9 +120,9 @@ def test_not_usable_json(text: str, message: str, tmp_path: Path) -> None:
         (
             {"kind": "k" * 99},
             "kind",
-            f'unknown kind "{"k" * 40}"; known: pipeline, graph',
+            f'unknown kind "{"k" * 60}"; known: pipeline, graph',
         ),
-        ({"kind": 3}, "kind", "unknown kind 3; known: pipeline, graph"),
+        ({"kind": 3}, "kind", "expected one of pipeline, graph"),
         ({"schema": 2}, "schema", "expected 1 (the only version), got 2"),
         ({"schema": "1"}, "schema", 'expected 1 (the only version), got the text "1"'),
         ({"schema": True}, "schema", "expected 1 (the only version), got true"),
@@ -219,7 +219,9 @@ def test_ints_of_many_digits_from_python() -> None:
     assert (
         str(caught.value) == "num_devices: expected at most 1E+15, got 1.000000E+5000"
     )
-    with pytest.raises(InputError, match=r"unknown kind -1.000000E\+5000; known"):
+    with pytest.raises(
+        InputError, match=r"expected one of pipeline.*, got -1.000000E\+5000"
+    ):
         parse_instance({"kind": -(10**5000)})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppsolve.models.core.builder import OpLabels
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, Objective, Problem
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance, KfacModule
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND
 from ppsolve.models.kinds.pipeline.instance import MAX_OPS, PipelineInstance
@@ -137,6 +137,7 @@ class LoweredCycle:
             raise InputError(
                 f"expected at most {MAX_OPS} ops in all iterations of the cycle",
                 field="refresh_interval",
+                code=ErrorCode.RANGE,
             )
 
     def _sync_devices(self, module: KfacModule) -> tuple[int, ...]:

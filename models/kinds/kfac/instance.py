@@ -25,9 +25,8 @@ from ppsolve.models.documents.base import (
     as_clock,
     as_json_number,
     describe,
-    did_you_mean,
 )
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.kfac.labels import KNOWN_LABELS, MAX_LABEL, parse_label
@@ -220,7 +219,10 @@ class KfacInstance(Instance):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.timelines is None) == (self.pipeline is None):
-            raise InputError('expected either "timelines", or "pipeline" and "modules"')
+            raise InputError(
+                'expected either "timelines", or "pipeline" and "modules"',
+                code=ErrorCode.CONFLICT,
+            )
         if self.timelines is not None:
             self._check_timelines()
         else:
@@ -230,13 +232,23 @@ class KfacInstance(Instance):
     def _check_timelines(self) -> None:
         for field in ("modules", "max_age"):
             if getattr(self, field) is not None:
-                raise InputError("expected only with a described pipeline", field=field)
+                raise InputError(
+                    "expected only with a described pipeline",
+                    field=field,
+                    code=ErrorCode.CONFLICT,
+                )
         if self.pattern != FREE_PIPELINE:
             raise InputError(
-                "timelines are pinned as they were measured", field="pattern"
+                "timelines are pinned as they were measured",
+                field="pattern",
+                code=ErrorCode.CONFLICT,
             )
         if self.objective is Objective.MAKESPAN:
-            raise InputError('expected "iterations" with timelines', field="objective")
+            raise InputError(
+                'expected "iterations" with timelines',
+                field="objective",
+                code=ErrorCode.CONFLICT,
+            )
         seen: set[int] = set()
         for index, group in enumerate(self.sync_groups):
             field = f"sync_groups[{index}]"
@@ -255,17 +267,22 @@ class KfacInstance(Instance):
                 raise InputError(
                     f"expected a device from 0 to {self.num_devices - 1}, got {device}",
                     field=f"{field}[{index}]",
+                    code=ErrorCode.RANGE,
                 )
             if device in used or device in devices[:index]:
                 raise InputError(
-                    f"device {device} is named twice", field=f"{field}[{index}]"
+                    f"device {device} is named twice",
+                    field=f"{field}[{index}]",
+                    code=ErrorCode.CONFLICT,
                 )
 
     def _check_described(self) -> None:
         assert self.pipeline is not None
         for field in ("sync_groups", "saved"):
             if getattr(self, field):
-                raise InputError("expected only with timelines", field=field)
+                raise InputError(
+                    "expected only with timelines", field=field, code=ErrorCode.CONFLICT
+                )
         if self.modules is None:
             raise InputError(
                 "this field is required with a pipeline",
@@ -277,39 +294,56 @@ class KfacInstance(Instance):
                 "expected a pipeline without collectives around K-FAC work (its syncs are fields "
                 "of the modules)",
                 field="pipeline.collectives",
+                code=ErrorCode.CONFLICT,
             )
         if not self.pipeline.is_one_plain_step:
             raise InputError(
                 'expected one step without fillers ("refresh_interval" is the number of steps)',
                 field="pipeline",
+                code=ErrorCode.CONFLICT,
             )
         if self.pipeline.slices is not None:
-            raise InputError("expected whole micro-batches", field="pipeline.slices")
+            raise InputError(
+                "expected whole micro-batches",
+                field="pipeline.slices",
+                code=ErrorCode.UNSUPPORTED,
+            )
         if self.pipeline.speed is not None:
-            raise InputError("expected devices of one speed", field="pipeline.speed")
+            raise InputError(
+                "expected devices of one speed",
+                field="pipeline.speed",
+                code=ErrorCode.UNSUPPORTED,
+            )
         if self.pipeline.overlap is not None:
             raise InputError(
-                "expected a pipeline without fused blocks", field="pipeline.overlap"
+                "expected a pipeline without fused blocks",
+                field="pipeline.overlap",
+                code=ErrorCode.CONFLICT,
             )
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',
                 field="pipeline.time_unit",
+                code=ErrorCode.CONFLICT,
             )
         if self.pattern == FREE_PIPELINE and self.objective is Objective.ITERATIONS:
             raise InputError(
                 'expected "makespan" with a free pipeline (iterations need a pinned pattern)',
                 field="objective",
+                code=ErrorCode.CONFLICT,
             )
         self._check_modules(self.modules, self.pipeline.num_stages)
         if self.max_age is not None and self.judged_by is Objective.ITERATIONS:
             raise InputError(
-                'expected only with the objective "makespan"', field="max_age"
+                'expected only with the objective "makespan"',
+                field="max_age",
+                code=ErrorCode.CONFLICT,
             )
         if self.max_age is not None and self.max_age >= self.cycle_length:
             raise InputError(
                 f"expected less than the refresh interval {self.cycle_length}, got {self.max_age}",
                 field="max_age",
+                code=ErrorCode.RANGE,
             )
 
     def _check_modules(self, modules: tuple[KfacModule, ...], num_stages: int) -> None:
@@ -320,11 +354,13 @@ class KfacInstance(Instance):
                 raise InputError(
                     f"expected a stage from 0 to {num_stages - 1}, got {module.stage}",
                     field=f"{field}.stage",
+                    code=ErrorCode.RANGE,
                 )
             if (module.stage, module.name) in names:
                 raise InputError(
                     f'stage {module.stage} has two modules "{module.name[:60]}"',
                     field=f"{field}.name",
+                    code=ErrorCode.CONFLICT,
                 )
             names.add((module.stage, module.name))
             if module.replicas is not None:

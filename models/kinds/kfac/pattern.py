@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.kfac.instance import KfacInstance
 from ppsolve.models.kinds.kfac.labels import PROFILED_STEP, Label, parse_label
 from ppsolve.models.kinds.pipeline.entries import entry_at
@@ -334,6 +334,7 @@ def _last_step(number: int, timeline: dict[str, Any]) -> Iterator[Measured]:
                 raise InputError(
                     "expected [start, end] for an op of the pipeline, got [null, null]",
                     field=f"timelines[{number}].{label.text}",
+                    code=ErrorCode.TYPE,
                 )
             else:
                 yield label, None
@@ -345,6 +346,7 @@ def _edges(rows: Sequence[Measured], kind: str, side: int) -> list[Fraction]:
         raise InputError(
             f"expected at least one call_{kind} (node 0 fixes the time axis)",
             field=f"timelines[0].call_{kind}",
+            code=ErrorCode.RANGE,
         )
     return times
 
@@ -372,6 +374,7 @@ def _measured_device(
             raise InputError(
                 "expected call_forward entries: curvature has one part per forward",
                 field=f"timelines[{number}].call_forward",
+                code=ErrorCode.MISSING,
             )
         count = num_microbatches if label.kind == "cov" else 1
         length = pair[1] - pair[0] if pair else 0

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import model_validator
 
 from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.kfac.instance import TieBreak
 
 ITERATIONS = "iterations"
@@ -102,7 +102,7 @@ class RefreshFigures(Reported):
         for name, length in lengths.items():
             if length != devices:
                 text = f"expected one entry for each of {devices} devices, got {length}"
-                raise InputError(text, field=name)
+                raise InputError(text, field=name, code=ErrorCode.LENGTH)
         return self
 
 

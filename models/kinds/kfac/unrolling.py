@@ -13,7 +13,7 @@ import numpy as np
 from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Objective, Pool, Problem
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.kfac.labels import KIND_OF, PRECONDITION_KIND, Label
 from ppsolve.models.kinds.kfac.pattern import (
     DevicePattern,
@@ -112,6 +112,7 @@ def refuse_long(pattern: RefreshPattern, iterations: Sequence[int]) -> None:
             "iterations",
             source=pattern.name,
             field="iterations",
+            code=ErrorCode.RANGE,
         )
 
 

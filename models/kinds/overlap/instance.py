@@ -22,9 +22,8 @@ from ppsolve.models.documents.base import (
     StrictModel,
     as_finite,
     describe,
-    did_you_mean,
 )
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import InputError, did_you_mean
 from ppsolve.models.documents.measures import ByteCount, Time
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.overlap.labels import NodeKind
@@ -243,11 +242,11 @@ class OverlapInstance(Instance):
     def _check_groups(self) -> None:
         for group in self.max_in_flight if isinstance(self.max_in_flight, dict) else ():
             if group not in self.groups:
-                raise InputError(
-                    f'unknown group "{group[:60]}"'
-                    + did_you_mean(group[:60], self.groups),
+                raise InputError.unknown(
+                    "unknown group",
+                    group,
+                    self.groups,
                     field=f"max_in_flight.{group[:60]}",
-                    code=ErrorCode.UNKNOWN_NAME,
                 )
 
     def _check_buffers(self, index_of: dict[str, int]) -> None:
@@ -260,11 +259,11 @@ class OverlapInstance(Instance):
             field = f"buffers[{number}]"
             for name in (*filter(None, [buffer.producer]), *buffer.users):
                 if name not in index_of:
-                    hint = did_you_mean(name[:60], index_of)
-                    raise InputError(
-                        f'unknown node "{name[:60]}"{hint}',
+                    raise InputError.unknown(
+                        "unknown node",
+                        name,
+                        index_of,
                         field=field,
-                        code=ErrorCode.UNKNOWN_NAME,
                     )
             produced = -1 if buffer.producer is None else index_of[buffer.producer]
             for name in buffer.users:

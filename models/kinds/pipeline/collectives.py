@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from ppsolve.models.documents.base import StrictModel, Whole
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import Time
 from ppsolve.models.kinds.pipeline.entries import (
     PerPiece,
@@ -66,6 +66,7 @@ class ModelParallel(StrictModel):
                 raise InputError(
                     "expected a piece longer than 0",
                     field=f"{field}.pieces{suffixes[0]}",
+                    code=ErrorCode.RANGE,
                 )
             times = _at(self.alltoall, stage)
             check_length(f"{field}.alltoall{suffixes[1]}", times, len(row), "piece")
@@ -144,6 +145,7 @@ class Collectives(StrictModel):
             raise InputError(
                 "expected all-to-alls inside ops: nothing else runs on the streams of nodes",
                 field="collectives.devices_per_node",
+                code=ErrorCode.CONFLICT,
             )
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 if TYPE_CHECKING:
     from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -35,4 +35,4 @@ def check_combination(instance: PipelineInstance) -> None:
     for part, refused, why in REFUSED:
         if used[part] and used[refused]:
             text = f'expected no "{refused}" beside "{part}": {why}'
-            raise InputError(text, field=refused.split()[0])
+            raise InputError(text, field=refused.split()[0], code=ErrorCode.CONFLICT)

@@ -32,10 +32,9 @@ from ppsolve.models.documents.base import (
     alternatives,
     as_decimal,
     describe,
-    did_you_mean,
     error_at,
 )
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.measures import ANY_UNIT, with_amounts
 
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -195,6 +194,7 @@ def _worked_out(
         raise InputError(
             'expected "lengths" of the pipeline beside a cost over lengths, got none',
             field=field,
+            code=ErrorCode.MISSING,
         )
     numbers = tuple(map(cost.of, sums.tokens, sums.squares))
     for microbatch, number in enumerate(numbers):
@@ -203,6 +203,7 @@ def _worked_out(
                 f"expected a cost of at most {MAX_NUMBER:.0E}, got {number:.6E} for micro-batch "
                 f"{microbatch}",
                 field=field,
+                code=ErrorCode.RANGE,
             )
     return numbers
 
@@ -362,6 +363,7 @@ def check_length(field: str, entry: Any, expected: int, item: str) -> None:
         raise InputError(
             f"expected a number or {expected} entries (one per {item}), got {len(entry)}",
             field=field,
+            code=ErrorCode.LENGTH,
         )
 
 
@@ -446,6 +448,7 @@ def _amount(entry: Any, held: int, memory: dict[str, Any]) -> Any:
         raise InputError(
             f"expected an amount, not {entry.strip()}, where activations differ",
             field=field,
+            code=ErrorCode.CONFLICT,
         )
     try:
         return Decimal(match[1] or 1) * held * as_decimal(activation)

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.base import StrictModel, Whole, describe
+from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.measures import Bandwidth, ByteCount, MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
     DeviceMatrix,
@@ -128,7 +128,11 @@ class P2P(StrictModel):
                 f'expected "bytes" and "bandwidth" with mode "{self.mode}"'
             )
         if self.bandwidth == 0:
-            raise InputError("expected a bandwidth > 0, got 0", field="p2p.bandwidth")
+            raise InputError(
+                "expected a bandwidth > 0, got 0",
+                field="p2p.bandwidth",
+                code=ErrorCode.RANGE,
+            )
         return self
 
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.documents.base import Number, StrictModel, Whole
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.collectives import DATA_PARALLEL, Collectives
 
@@ -114,7 +114,9 @@ def check_fillers(instance: PipelineInstance) -> None:
         field = f"fillers[{index}]"
         if filler.name in names:
             raise InputError(
-                f'two fillers are called "{filler.name}"', field=f"{field}.name"
+                f'two fillers are called "{filler.name}"',
+                field=f"{field}.name",
+                code=ErrorCode.CONFLICT,
             )
         names.add(filler.name)
         for device in (filler.device, *filler.devices):
@@ -122,6 +124,7 @@ def check_fillers(instance: PipelineInstance) -> None:
                 raise InputError(
                     f"expected devices from 0 to {instance.num_devices - 1}, got {device}",
                     field=f"{field}.device{'s' * bool(filler.devices)}",
+                    code=ErrorCode.RANGE,
                 )
         if filler.devices and (
             len(filler.pieces) > 1
@@ -131,9 +134,11 @@ def check_fillers(instance: PipelineInstance) -> None:
             raise InputError(
                 "expected different devices, and a filler of one piece without memory",
                 field=f"{field}.devices",
+                code=ErrorCode.CONFLICT,
             )
         if any(amount for _, amount in filler.memory) and instance.memory is None:
             raise InputError(
                 'expected "memory" of the pipeline beside that of a filler',
                 field=f"{field}.memory",
+                code=ErrorCode.MISSING,
             )

@@ -13,7 +13,7 @@ import numpy as np
 from ppsolve.models.core.builder import OpLabels
 from ppsolve.models.core.dag import find_cycle
 from ppsolve.models.core.problem import FREE, IntArray, Problem
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.fillers import Filler, OpOfStep
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.labels import FILLER_KIND
@@ -79,6 +79,7 @@ class _Filling:
                 f"expected no filler that waits for itself: {' -> '.join(cycle[:9])} -> ...",
                 source=instance.name,
                 field="fillers",
+                code=ErrorCode.CONFLICT,
             )
 
     def _add(self, filler: Filler, k: int, field: str) -> IntArray:

@@ -27,7 +27,7 @@ import numpy as np
 from ppsolve.models.core.options import OpenProblem, Option
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.mode_ops import recomputing_times
@@ -72,6 +72,7 @@ def _open_problem(instance: PipelineInstance, base: Problem) -> OpenProblem:
             "micro-batches)",
             source=instance.name,
             field="num_microbatches",
+            code=ErrorCode.RANGE,
         )
     options = (
         option
@@ -161,7 +162,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
     """
     if not isinstance(pairs, list | tuple):
         raise InputError(
-            "expected a list of blocks, each a list of names of ops", field="fused"
+            "expected a list of blocks, each a list of names of ops",
+            field="fused",
+            code=ErrorCode.TYPE,
         )
     names_of = problem.base.op_names(range(problem.base.num_ops))
     number_of = {
@@ -182,7 +185,9 @@ def choice_of_pairs(problem: OpenProblem, pairs: Any) -> IntArray:
             )
         if names & seen:
             raise InputError(
-                "expected every op in one block at most", field=f"fused[{index}]"
+                "expected every op in one block at most",
+                field=f"fused[{index}]",
+                code=ErrorCode.CONFLICT,
             )
         seen |= names
         numbers.append(number_of[names])

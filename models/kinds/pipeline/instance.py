@@ -142,6 +142,7 @@ class PipelineInstance(Instance):
             raise InputError(
                 f"expected at most {MAX_OPS} ops (stages x micro-batches x 3 x steps)",
                 field="num_microbatches",
+                code=ErrorCode.RANGE,
             )
         self._check_lengths()
         self._check_speed()
@@ -162,7 +163,11 @@ class PipelineInstance(Instance):
                 check_length(f"memory.{field}", entry, self.num_stages, "stage")
         numbers = self.in_numbers()
         if not any(any(decimals(entry)) for entry in numbers.times.by_kind().values()):
-            raise InputError("expected some time above 0, all are 0", field="times")
+            raise InputError(
+                "expected some time above 0, all are 0",
+                field="times",
+                code=ErrorCode.RANGE,
+            )
         if numbers.memory is not None:
             self._check_amounts(numbers.memory)
         check_length("allreduce", self.allreduce, self.num_stages, "stage")
@@ -190,6 +195,7 @@ class PipelineInstance(Instance):
             raise InputError(
                 'expected "makespan" where micro-batches may be exchanged',
                 field="objective",
+                code=ErrorCode.CONFLICT,
             )
         replicas.check(self.num_microbatches)
 
@@ -202,17 +208,20 @@ class PipelineInstance(Instance):
             raise InputError(
                 f'expected 1 with placement "{self.placement}", got {per_device}',
                 field="stages_per_device",
+                code=ErrorCode.CONFLICT,
             )
         if self.placement == "vshape" and per_device not in {None, 2}:
             raise InputError(
                 f'expected 2 with placement "vshape", got {per_device} (use "wave" for more)',
                 field="stages_per_device",
+                code=ErrorCode.CONFLICT,
             )
         if self.placement == "bidirectional" and self.num_microbatches % 2:
             raise InputError(
                 "expected an even number with bidirectional pipes (half of the micro-batches run "
                 f"each way), got {self.num_microbatches}",
                 field="num_microbatches",
+                code=ErrorCode.RANGE,
             )
         if isinstance(self.placement, ExplicitPlacement):
             self._check_explicit(self.placement.stage_to_device)
@@ -223,6 +232,7 @@ class PipelineInstance(Instance):
                 raise InputError(
                     f"expected a device from 0 to {self.num_devices - 1}, got {device}",
                     field=f"placement.stage_to_device[{stage}]",
+                    code=ErrorCode.RANGE,
                 )
         empty = sorted(set(range(self.num_devices)) - set(devices))
         if empty:
@@ -238,6 +248,7 @@ class PipelineInstance(Instance):
             raise InputError(
                 f'expected "{right}", as in the times of the pipeline, got "{wrong}"',
                 field=f"collectives.{wrong}",
+                code=ErrorCode.CONFLICT,
             )
         if self.allreduce is not None and collectives.reduce_scatter is not None:
             raise InputError(
@@ -260,18 +271,22 @@ class PipelineInstance(Instance):
             raise InputError(
                 f"expected at most {MAX_OPS} ops, collectives and pieces included",
                 field="collectives",
+                code=ErrorCode.RANGE,
             )
 
     def _check_speed(self) -> None:
         check_length("speed", self.speed, self.num_devices, "device")
         speeds = self.device_speeds
         if not all(speeds):
-            raise InputError("expected a speed above 0, got 0", field="speed")
+            raise InputError(
+                "expected a speed above 0, got 0", field="speed", code=ErrorCode.RANGE
+            )
         if self.placement == "bidirectional" and speeds != speeds[::-1]:
             raise InputError(
                 "expected one speed for the two devices of each stage where pipes are "
                 "bidirectional",
                 field="speed",
+                code=ErrorCode.UNSUPPORTED,
             )
 
     def _check_lengths(self) -> None:
@@ -280,6 +295,7 @@ class PipelineInstance(Instance):
                 f"expected {self.num_microbatches} entries (one per micro-batch), got "
                 f"{len(self.lengths)}",
                 field="lengths",
+                code=ErrorCode.LENGTH,
             )
 
     def _check_amounts(self, memory: Memory) -> None:
@@ -302,6 +318,7 @@ class PipelineInstance(Instance):
                         f"expected at least the activation ({float(low):g}) of {label}, "
                         f"got {float(high):g}",
                         field="memory.forward_peak",
+                        code=ErrorCode.RANGE,
                     )
 
     def _check_matrix(self, field: str, entry: Any) -> None:
@@ -312,12 +329,14 @@ class PipelineInstance(Instance):
             raise InputError(
                 f"expected a number or a {size} x {size} matrix, got {len(entry)} rows",
                 field=field,
+                code=ErrorCode.LENGTH,
             )
         for row, values in enumerate(entry):
             if len(values) != size:
                 raise InputError(
                     f"expected {size} numbers in every row of the matrix, got {len(values)}",
                     field=f"{field}[{row}]",
+                    code=ErrorCode.LENGTH,
                 )
 
     def _check_bandwidth(self) -> None:
@@ -327,6 +346,7 @@ class PipelineInstance(Instance):
                 raise InputError(
                     "expected a bandwidth > 0 on a link that is used, got 0",
                     field=f"p2p.bandwidth[{source}][{target}]",
+                    code=ErrorCode.RANGE,
                 )
 
     def amounts(self) -> dict[str, Any]:

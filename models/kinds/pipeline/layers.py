@@ -109,6 +109,7 @@ class Layers(StrictModel):
                 raise InputError(
                     f'expected a name of its own, other than "{KEPT}", got "{mode.name}"',
                     field=f"recompute[{number}].name",
+                    code=ErrorCode.CONFLICT,
                 )
             seen.add(mode.name)
             if mode.held > self.body.activation:
@@ -116,6 +117,7 @@ class Layers(StrictModel):
                     f"expected at most the activation of a layer ({self.body.activation}), got "
                     f"{mode.held}",
                     field=f"recompute[{number}].held",
+                    code=ErrorCode.RANGE,
                 )
         return self
 
@@ -217,6 +219,7 @@ def with_even_layers(data: dict[str, Any], stages: int | None) -> dict[str, Any]
         raise InputError(
             f"expected at least {least} layers ({each}), got {layers.body.count}",
             field="layers.body.count",
+            code=ErrorCode.RANGE,
         )
     times, held, static = layers.amounts(layers.evenly(stages))
     filled = {**data, "times": _same("times", data.get("times"), times)}

@@ -14,7 +14,7 @@ from ppsolve.models.core.builder import OpLabels, ProblemBuilder
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.timescale import TimeScale
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.collective_ops import (
     CollectiveOps,
     OpGrid,
@@ -108,7 +108,11 @@ def lower_pipeline(
     the pipeline has replicas, or that modes are open and no choice is given.
     """
     if instance.replicas is not None:
-        raise InputError("expected a pipeline without replicas", field="replicas")
+        raise InputError(
+            "expected a pipeline without replicas",
+            field="replicas",
+            code=ErrorCode.CONFLICT,
+        )
     refuse_huge(instance)
     instance = instance.in_numbers()
     scale = scale or scale_of(instance, exact=exact, extra_times=extra_times)
@@ -120,6 +124,7 @@ def lower_pipeline(
                 "expected a list with the mode of each stage, where modes cannot be searched",
                 source=instance.name,
                 field=f"memory.{'offload' if modes.recompute is None else 'recompute'}.decide",
+                code=ErrorCode.UNSUPPORTED,
             )
     problem = _PipelineLowering(instance, scale, modes, choice).run()
     for addition in _additions_to(instance):
@@ -188,6 +193,7 @@ def refuse_huge(instance: PipelineInstance) -> None:
             f"need about 2.7 GB of memory, got {ops}",
             source=instance.name,
             field="num_microbatches",
+            code=ErrorCode.RANGE,
         )
 
 

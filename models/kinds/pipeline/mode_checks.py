@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import (
     check_length,
     decimals,
@@ -46,6 +46,7 @@ def _check_same_decision(recompute: Recompute, offload: Offload) -> None:
             f"expected {decision_in_words(recompute.decide)} as of recompute, got "
             f"{decision_in_words(offload.decide)}",
             field="memory.offload.decide",
+            code=ErrorCode.CONFLICT,
         )
 
 
@@ -60,6 +61,7 @@ def _check_recompute(
                 f'expected a name of its own, other than "{KEEP}" and "{OFFLOAD}", got '
                 f'"{mode.name}"',
                 field=f"{path}.name",
+                code=ErrorCode.CONFLICT,
             )
         seen.add(mode.name)
         check_length(f"{path}.time", mode.time, instance.num_stages, "stage")
@@ -84,11 +86,13 @@ def _check_offload(
                 raise InputError(
                     f"expected devices from 0 to {devices - 1}, got {device}",
                     field=field,
+                    code=ErrorCode.RANGE,
                 )
             if device in linked:
                 raise InputError(
                     f"expected every device at most once in links, got {device} twice",
                     field=field,
+                    code=ErrorCode.CONFLICT,
                 )
             linked.add(device)
 
@@ -103,6 +107,7 @@ def _check_within(
                 f"expected at most the activation ({float(limit):g}) of stage {stage}, got "
                 f"{float(entry_at(entry, stage)):g}",
                 field=field,
+                code=ErrorCode.RANGE,
             )
 
 
@@ -112,6 +117,7 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
         raise InputError(
             'expected placement "linear" or "interleaved" where windows decide',
             field="placement",
+            code=ErrorCode.CONFLICT,
         )
     if isinstance(decide, str):
         return
@@ -119,6 +125,7 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
         raise InputError(
             f"expected the mode of each of {instance.num_stages} stages, got {len(decide)}",
             field=path,
+            code=ErrorCode.LENGTH,
         )
     for stage, entry in enumerate(decide):
         row = entry if isinstance(entry, tuple) else (entry,)
@@ -127,10 +134,12 @@ def _check_decision(modes: MemoryModes, field: str) -> None:
                 f"expected the mode of each of {instance.num_microbatches} micro-batches, got "
                 f"{len(row)}",
                 field=f"{path}[{stage}]",
+                code=ErrorCode.LENGTH,
             )
         for name in row:
             if name not in modes.names:
                 raise InputError(
                     f'expected one of {", ".join(modes.names)}, got "{name}"',
                     field=f"{path}[{stage}]",
+                    code=ErrorCode.UNKNOWN_NAME,
                 )

@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import StrictModel, Whole, describe, did_you_mean
+from ppsolve.models.documents.base import StrictModel, Whole, describe
+from ppsolve.models.documents.errors import did_you_mean
 from ppsolve.models.documents.measures import MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
     PerDevice,

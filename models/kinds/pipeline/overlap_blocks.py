@@ -23,7 +23,7 @@ from ppsolve.models.documents.base import (
     describe,
     error_at,
 )
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.measures import MemoryAmount, NamesBeside, Time
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.pipeline.entries import entry_at
@@ -133,10 +133,14 @@ class FusedBlocks(StrictModel):
     def check(self, instance: PipelineInstance) -> None:
         """Refuse another objective, and matrices that do not fit, by an `InputError`."""
         if instance.objective is not Objective.MAKESPAN:
-            raise InputError('expected "makespan" beside "overlap"', field="objective")
+            raise InputError(
+                'expected "makespan" beside "overlap"',
+                field="objective",
+                code=ErrorCode.CONFLICT,
+            )
         if instance.layers is not None and self.ratio is None:
             text = 'expected "ratio" beside "layers", on which times of blocks depend'
-            raise InputError(text, field="overlap.time")
+            raise InputError(text, field="overlap.time", code=ErrorCode.CONFLICT)
         self._check_programs(instance)
         for name in ("time", "memory"):
             if isinstance(getattr(self, name), tuple):
@@ -144,7 +148,7 @@ class FusedBlocks(StrictModel):
         for forward, backward in stage_pairs(instance) if self.ratio is None else ():
             if _cell(self.time, forward, backward) == 0:
                 text = f"expected a time > 0 of stages {forward} and {backward}, got 0"
-                raise InputError(text, field="overlap.time")
+                raise InputError(text, field="overlap.time", code=ErrorCode.RANGE)
 
     def _check_programs(self, instance: PipelineInstance) -> None:
         for name in sorted(_names(self.time) ^ self.programs.keys()):
@@ -154,14 +158,22 @@ class FusedBlocks(StrictModel):
             text = f'expected a number or the name of a program, got "{name[:60]}"'
             raise InputError(text, field="overlap.time")
         if _names(self.memory):
-            raise InputError("expected a number, got a text", field="overlap.memory")
+            raise InputError(
+                "expected a number, got a text",
+                field="overlap.memory",
+                code=ErrorCode.TYPE,
+            )
         for name, program in self.programs.items():
             if program.time_unit != instance.time_unit:
                 unit = program.time_unit
                 text = (
                     f'expected "{instance.time_unit}", as of the pipeline, got "{unit}"'
                 )
-                raise InputError(text, field=f"overlap.{PROGRAMS}.{name}.time_unit")
+                raise InputError(
+                    text,
+                    field=f"overlap.{PROGRAMS}.{name}.time_unit",
+                    code=ErrorCode.CONFLICT,
+                )
 
     def _check_table(self, field: str, entry: Any, instance: PipelineInstance) -> None:
         stages = instance.num_stages
@@ -171,7 +183,7 @@ class FusedBlocks(StrictModel):
         ]:
             if len(row) != stages:
                 text = f"expected {stages} entries (one per stage), got {len(row)}"
-                raise InputError(text, field=path)
+                raise InputError(text, field=path, code=ErrorCode.LENGTH)
 
 
 def _names(entry: Any) -> set[str]:

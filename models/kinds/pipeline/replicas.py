@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ppsolve.models.core.result import Figure, HeuristicEntry, Reported, Result
 from ppsolve.models.documents.base import StrictModel, Whole
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.overlap.result import OverlapResult
 
 Members = tuple[tuple[int, ...], ...]
@@ -67,11 +67,13 @@ class Replicas(StrictModel):
                 f"expected a multiple of the {self.count} replicas with equal counts, got "
                 f"{num_microbatches}",
                 field="num_microbatches",
+                code=ErrorCode.RANGE,
             )
         if num_microbatches < self.count:
             raise InputError(
                 f"expected at most {num_microbatches} (a micro-batch for each), got {self.count}",
                 field="replicas.count",
+                code=ErrorCode.RANGE,
             )
         if self.members is None:
             return

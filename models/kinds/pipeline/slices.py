@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from ppsolve.models.core.builder import ProblemBuilder
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import MAX_NUMBER, StrictModel, Whole, describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.cuts import CausalCost, balanced_bounds, squares
 from ppsolve.models.kinds.pipeline.entries import (
     Length,
@@ -81,13 +81,16 @@ def check_slices(instance: PipelineInstance) -> None:
     if slices is None:
         if memory is not None and memory.key_value is not None:
             raise InputError(
-                'expected "slices" of the pipeline beside', field="memory.key_value"
+                'expected "slices" of the pipeline beside',
+                field="memory.key_value",
+                code=ErrorCode.MISSING,
             )
         return
     if _cuts(slices) == "balanced" and not (instance.lengths and _costs(instance)):
         raise InputError(
             'expected "lengths" and a cost over them in times.forward where cuts are balanced',
             field="slices.cuts",
+            code=ErrorCode.CONFLICT,
         )
     for number, tokens in enumerate(map(_total, instance.lengths or ())):
         if isinstance(slices, tuple) and sum(slices) != tokens:
@@ -99,6 +102,7 @@ def check_slices(instance: PipelineInstance) -> None:
             raise InputError(
                 f"expected at most the {tokens} tokens of micro-batch {number}, got {count} slices",
                 field="slices",
+                code=ErrorCode.RANGE,
             )
 
 

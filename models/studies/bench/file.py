@@ -208,7 +208,9 @@ def _refuse_others(data: bytes, source: str) -> None:
             description = describe_document(parse_json(data.decode(), source))
     if description and "`ppsolve bench report FILE" not in description:
         raise InputError(
-            f"expected results of a benchmark, {description}", source=source
+            f"expected results of a benchmark, {description}",
+            source=source,
+            code=ErrorCode.MISSING,
         )
 
 
@@ -222,7 +224,11 @@ def _records(lines: Iterable[bytes], path: str) -> Iterator[BenchRecord]:
                 "expected UTF-8 text", source=source, code=ErrorCode.SYNTAX
             ) from None
         if not text.strip():
-            raise InputError("expected a record, the line is empty", source=source)
+            raise InputError(
+                "expected a record, the line is empty",
+                source=source,
+                code=ErrorCode.SYNTAX,
+            )
         yield BenchRecord.parse(parse_json(text, source), source)
 
 
@@ -330,7 +336,7 @@ def _lock(handle: int, path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         text = "another run is writing to it; give it a file of its own, or wait"
-        raise InputError(text, source=str(path)) from None
+        raise InputError(text, source=str(path), code=ErrorCode.FILE) from None
 
 
 def merged(files: Mapping[str, Records]) -> tuple[list[BenchRecord], list[str]]:

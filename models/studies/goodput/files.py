@@ -20,9 +20,12 @@ from ppsolve.models.documents.base import (
     StrictModel,
     Whole,
     describe,
-    did_you_mean,
 )
-from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    errors_in,
+)
 from ppsolve.models.documents.files import parse_json, read_json, read_text, source_name
 from ppsolve.models.studies.goodput.params import (
     Fit,
@@ -56,11 +59,13 @@ def load_observations(path: str | Path) -> Observations:
 def _from_json(data: Any) -> dict[str, Any]:
     if not isinstance(data, list):
         text = f"expected a list of objects with {', '.join(COLUMNS)}, got {describe(data)}"
-        raise InputError(text)
+        raise InputError(text, code=ErrorCode.TYPE)
     for index, row in enumerate(data):
         if not isinstance(row, dict):
             raise InputError(
-                f"expected an object, got {describe(row)}", field=f"[{index}]"
+                f"expected an object, got {describe(row)}",
+                field=f"[{index}]",
+                code=ErrorCode.TYPE,
             )
         _check_names(row, f"[{index}]", "field")
     _refuse_none(data)
@@ -71,13 +76,17 @@ def _from_csv(text: str) -> dict[str, Any]:
     rows = _csv_rows(text.removeprefix(BYTE_ORDER_MARK))
     _, header = next(rows, (0, []))
     if not header:
-        raise InputError(f"expected a header {','.join(COLUMNS)}, the file is empty")
+        raise InputError(
+            f"expected a header {','.join(COLUMNS)}, the file is empty",
+            code=ErrorCode.SYNTAX,
+        )
     _check_names(header, "", "column")
     columns: dict[str, list[float]] = {name: [] for name in header}
     for line, cells in rows:
         if len(cells) != len(header):
             raise InputError(
-                f"line {line}: expected {len(header)} values, got {len(cells)}"
+                f"line {line}: expected {len(header)} values, got {len(cells)}",
+                code=ErrorCode.LENGTH,
             )
         for name, cell in zip(header, cells, strict=True):
             columns[name].append(_cell(cell, f"{name}[{len(columns[name])}]", line))
@@ -93,7 +102,9 @@ def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
             if any(cells):
                 yield reader.line_num, cells
     except csv.Error as error:
-        raise InputError(f"line {reader.line_num}: not usable CSV: {error}") from None
+        raise InputError(
+            f"line {reader.line_num}: not usable CSV: {error}", code=ErrorCode.SYNTAX
+        ) from None
 
 
 def _cell(text: str, field: str, line: int) -> float:
@@ -102,7 +113,9 @@ def _cell(text: str, field: str, line: int) -> float:
     except ValueError:
         description = describe(text) if text else "nothing"
         raise InputError(
-            f"line {line}: expected a number, got {description}", field=field
+            f"line {line}: expected a number, got {description}",
+            field=field,
+            code=ErrorCode.TYPE,
         ) from None
 
 
@@ -111,24 +124,28 @@ def _check_names(names: Iterable[str], field: str, noun: str) -> None:
     columns = list(names)
     for name in columns:
         if name not in COLUMNS:
-            hint = did_you_mean(name, COLUMNS)
-            raise InputError(
-                f'unknown {noun} "{name[:60]}"{hint}',
-                field=field,
-                code=ErrorCode.UNKNOWN_NAME,
-                expected=tuple(COLUMNS),
-            )
+            raise InputError.unknown(f"unknown {noun}", name, COLUMNS, field=field)
         if columns.count(name) > 1:
-            raise InputError(f'the {noun} "{name}" appears twice', field=field)
+            raise InputError(
+                f'the {noun} "{name}" appears twice',
+                field=field,
+                code=ErrorCode.CONFLICT,
+            )
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise InputError(f"missing {noun}{plural}: {', '.join(missing)}", field=field)
+        raise InputError(
+            f"missing {noun}{plural}: {', '.join(missing)}",
+            field=field,
+            code=ErrorCode.MISSING,
+        )
 
 
 def _refuse_none(rows: Sequence[Any]) -> None:
     if not rows:
-        raise InputError("expected at least one observation, got none")
+        raise InputError(
+            "expected at least one observation, got none", code=ErrorCode.LENGTH
+        )
 
 
 def _finite(value: Any) -> float:
@@ -207,7 +224,11 @@ class ParamsDocument(StrictModel):
         except InputError as error:
             raise error.about(f"params.{error.field}") from None
         if self.init_batch_size is not None and self.init_batch_size == 0:
-            raise InputError("expected a number > 0, got 0", field="init_batch_size")
+            raise InputError(
+                "expected a number > 0, got 0",
+                field="init_batch_size",
+                code=ErrorCode.TYPE,
+            )
         return self
 
     @classmethod

@@ -20,7 +20,7 @@ from ppsolve.models.core.arrays import (
     plain,
 )
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 LEAST_TIME = 1e-8
 """What AdaptDL's model adds in place of no network and of no further replicas (its 1e-8)."""
@@ -66,7 +66,7 @@ class PerfParams:
         compute = self.alpha_c + self.beta_c
         if compute < LEAST_COMPUTE:
             text = f"expected alpha_c + beta_c >= {LEAST_COMPUTE:g}, got {compute:g}"
-            raise InputError(text, field="alpha_c")
+            raise InputError(text, field="alpha_c", code=ErrorCode.RANGE)
 
     def __iter__(self) -> Iterator[float]:
         """Yield the seven numbers in the order of the fields."""
@@ -283,20 +283,24 @@ class Observations:
                 whole=is_count,
             )
             if values.ndim != 1:
-                raise InputError("expected a list of numbers", field=field.name)
+                raise InputError(
+                    "expected a list of numbers", field=field.name, code=ErrorCode.TYPE
+                )
             object.__setattr__(self, field.name, values)
         self._check_together()
 
     def _check_together(self) -> None:
         if not len(self):
             raise InputError(
-                "expected at least one observation, got none", field="num_nodes"
+                "expected at least one observation, got none",
+                field="num_nodes",
+                code=ErrorCode.LENGTH,
             )
         for field in fields(self):
             length = len(getattr(self, field.name))
             if length != len(self):
                 text = f"expected {len(self)} values like num_nodes, got {length}"
-                raise InputError(text, field=field.name)
+                raise InputError(text, field=field.name, code=ErrorCode.LENGTH)
         allocation(self.num_nodes, self.num_replicas)
 
     def __len__(self) -> int:

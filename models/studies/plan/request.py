@@ -95,7 +95,7 @@ class Cluster(StrictModel):
     def _consistent(self) -> Self:
         if self.devices > MAX_DEVICES:
             text = f"expected at most {MAX_DEVICES} devices, got {self.devices}"
-            raise InputError(text, field="cluster.nodes")
+            raise InputError(text, field="cluster.nodes", code=ErrorCode.RANGE)
         if self.nodes > 1 and self.between_nodes is None:
             text = f"this field is required with {self.nodes} nodes"
             raise InputError(
@@ -203,6 +203,7 @@ class Statistics(StrictModel):
                 f"expected at least the initial batch size {self.init_batch_size}, "
                 f"got {self.max_batch_size}",
                 field="goodput.max_batch_size",
+                code=ErrorCode.RANGE,
             )
         return self
 
@@ -348,6 +349,7 @@ class PlanRequest(WithUnits):
                     'expected a "tensor_parallel" or "recompute" that no profile before it has, '
                     f"got {profile.tensor_parallel} and {profile.recompute} again",
                     field=path,
+                    code=ErrorCode.CONFLICT,
                 )
             seen.add(profile.variant)
 
@@ -360,6 +362,7 @@ class PlanRequest(WithUnits):
                     f"expected at most {deepest} ({groups} devices, "
                     f"{self.model.num_layers} layers), got {depth}",
                     field=f"search.pipeline_depths[{index}]",
+                    code=ErrorCode.RANGE,
                 )
 
     def _check_batch_sizes(self) -> None:
@@ -368,7 +371,9 @@ class PlanRequest(WithUnits):
             if batch < low or (high is not None and batch > high):
                 limits = f"at least {low}" if high is None else f"{low} to {high}"
                 text = f"expected a batch size of {limits}, got {batch}"
-                raise InputError(text, field=f"search.batch_sizes[{index}]")
+                raise InputError(
+                    text, field=f"search.batch_sizes[{index}]", code=ErrorCode.RANGE
+                )
 
 
 def parse_request(data: Any, source: str | None = None) -> PlanRequest:

@@ -142,9 +142,13 @@ class Sizes(StrictModel):
             for field in ("shared_experts", "expert_ffn", "dense_layers"):
                 if getattr(self, field):
                     text = f"expected experts beside {field}"
-                    raise InputError(text, field=field)
+                    raise InputError(text, field=field, code=ErrorCode.MISSING)
             if self.experts_per_token > 1 or self.expert_parallel > 1:
-                raise InputError("expected experts, there are none", field="experts")
+                raise InputError(
+                    "expected experts, there are none",
+                    field="experts",
+                    code=ErrorCode.CONFLICT,
+                )
             return
         self._check_divides("expert_parallel", "experts")
         if self.experts_per_token > self.experts:
@@ -156,13 +160,13 @@ class Sizes(StrictModel):
             text = (
                 f"expected less than the {self.layers} layers, got {self.dense_layers}"
             )
-            raise InputError(text, field="dense_layers")
+            raise InputError(text, field="dense_layers", code=ErrorCode.MISSING)
 
     def _check_latent_attention(self) -> None:
         ranks = self.query_rank, self.kv_rank, self.rope_dim
         if any(ranks) and not all(ranks):
             text = "expected query_rank, kv_rank and rope_dim together"
-            raise InputError(text, field="kv_rank")
+            raise InputError(text, field="kv_rank", code=ErrorCode.MISSING)
 
     def _check_divides(self, field: str, name: str) -> None:
         divisor, number = getattr(self, field), getattr(self, name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, BoolArray, IntArray
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 KINDS = ("F", "B", "I", "W", "TF", "TB")
 """Kinds of ops by number: forward, fused backward, input- and weight-gradient backward, and the
@@ -209,7 +209,11 @@ def checked(trace: Trace) -> Trace:
     """
     if not np.any(trace.is_compute):
         source = trace.sources[0] if trace.sources else None
-        raise InputError("expected ops of a pipeline, there is none", source=source)
+        raise InputError(
+            "expected ops of a pipeline, there is none",
+            source=source,
+            code=ErrorCode.MISSING,
+        )
     _refuse_numbers(trace)
     order = np.lexsort(
         (trace.end, trace.start, trace.device, trace.replica, trace.step)
@@ -303,7 +307,9 @@ def _refuse_numbers(trace: Trace) -> None:
             raise trace.error(row, text)
     if np.any((trace.kind < 0) | (trace.kind >= len(KINDS))):
         raise InputError(
-            f"expected a kind of {', '.join(KINDS)}", source=trace.sources[0]
+            f"expected a kind of {', '.join(KINDS)}",
+            source=trace.sources[0],
+            code=ErrorCode.UNKNOWN_NAME,
         )
     row = _first(trace.end < trace.start)
     if row is not None:

@@ -161,7 +161,9 @@ class _Scanner:
         if self.is_end and not cut and message == "expected a JSON value":
             cut = " (the file is cut off or damaged there)"
         return InputError(
-            f"not a trace: {message}{cut}", field=f"after event {self.events}"
+            f"not a trace: {message}{cut}",
+            field=f"after event {self.events}",
+            code=ErrorCode.SYNTAX,
         )
 
 
@@ -274,7 +276,8 @@ def read_rank(path: str | Path) -> RankEvents:
                 'expected ranges "PP:<stage><F|B|I|W><micro-batch>", or forward_step and '
                 "backward_step of Megatron-LM, there is none. In torch, "
                 "Schedule1F1B and ScheduleGPipe name none: run ScheduleInterleaved1F1B, which "
-                "takes one stage per rank too, or put each op into record_function of that name"
+                "takes one stage per rank too, or put each op into record_function of that name",
+                code=ErrorCode.MISSING,
             )
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
@@ -295,7 +298,9 @@ def _whole(value: Any, name: str) -> int | None:
         return None
     if type(value) is not int or not 0 <= value < 2**62:
         raise InputError(
-            f"expected a whole number from 0, got {describe(value)}", field=name
+            f"expected a whole number from 0, got {describe(value)}",
+            field=name,
+            code=ErrorCode.RANGE,
         )
     return value
 
@@ -385,7 +390,7 @@ def moments_of(event: dict[str, Any], name: str) -> tuple[int, int]:
     length = _time(event.get("dur", 0), f"{name[:60]}.dur")
     if length < 0:
         text = f"expected a duration from 0, got {event['dur']}"
-        raise InputError(text, field=f"{name}.dur")
+        raise InputError(text, field=f"{name}.dur", code=ErrorCode.RANGE)
     return start, start + length
 
 

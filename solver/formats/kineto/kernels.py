@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.documents.files import source_name
 from ppsolve.solver.formats.kineto.events import (
     KERNELS,
@@ -125,7 +125,9 @@ class _Profile:
         stream = number_in(args, "stream")
         if stream is None:
             raise InputError(
-                "expected the number of a stream", field=f"{name[:60]}.args.stream"
+                "expected the number of a stream",
+                field=f"{name[:60]}.args.stream",
+                code=ErrorCode.TYPE,
             )
         return RecordedKernel(
             name, stream, start, end, self._launched(args, "correlation", start), args
@@ -169,11 +171,14 @@ def read_steps(paths: list[Path]) -> list[ProfiledStep]:
                     "expected profiles of one rank, these files are of several; give those of "
                     "one"
                 )
-                raise InputError(text, field="distributedInfo.rank")
+                raise InputError(
+                    text, field="distributedInfo.rank", code=ErrorCode.CONFLICT
+                )
             steps = list(profile.split())
             if not steps:
                 raise InputError(
-                    "expected kernels of a GPU inside the profiled steps, there is none"
+                    "expected kernels of a GPU inside the profiled steps, there is none",
+                    code=ErrorCode.MISSING,
                 )
         profiled += steps
     numbers = [step.number for step in profiled]
@@ -181,5 +186,6 @@ def read_steps(paths: list[Path]) -> list[ProfiledStep]:
         raise InputError(
             "expected each step once, in one file; a file is given twice, or none marks its steps",
             source=profiled[0].source,
+            code=ErrorCode.CONFLICT,
         )
     return profiled

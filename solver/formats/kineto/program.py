@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any, cast
 
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.result import OverlapEntry
 from ppsolve.solver.api.api import simulate
@@ -132,7 +132,9 @@ class _Program:
         )
         if not self.collectives:
             suffix = "" if step.number is None else f" in step {step.number}"
-            raise InputError(f"expected NCCL kernels{suffix}, there is none")
+            raise InputError(
+                f"expected NCCL kernels{suffix}, there is none", code=ErrorCode.MISSING
+            )
         types = sorted({self.type_of(k) for k in self.collectives})
         for unknown in sorted(self.prefetch - set(types)):
             text = f'expected types of this step: {", ".join(types[:20])}; got "{unknown[:60]}"'

@@ -12,7 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError, errors_about, errors_in
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    errors_about,
+    errors_in,
+)
 from ppsolve.models.studies.trace.table import COLUMNS, KINDS, Notes, Trace
 from ppsolve.solver.formats.kineto.calls import number_calls, schedule_of
 from ppsolve.solver.formats.kineto.events import (
@@ -41,7 +46,12 @@ def read_kineto(paths: Sequence[str | Path], chunks: int | None = None) -> Trace
         text = (
             "expected a base time as in the other files, so that clocks can be aligned"
         )
-        raise InputError(text, source=without[0], field="baseTimeNanoseconds")
+        raise InputError(
+            text,
+            source=without[0],
+            field="baseTimeNanoseconds",
+            code=ErrorCode.CONFLICT,
+        )
     ranks, warnings = _with_places_of_calls(ranks, chunks)
     coordinates = _places(ranks)
     rows: list[tuple[int, ...]] = []
@@ -143,7 +153,11 @@ def _with_places_of_calls(
         return ranks, []
     if named is not None:
         source = next(rank.source for rank in ranks if rank.is_called)
-        raise InputError(f"expected named ranges as in {named}", source=source)
+        raise InputError(
+            f"expected named ranges as in {named}",
+            source=source,
+            code=ErrorCode.MISSING,
+        )
     ranks = sorted(ranks, key=lambda rank: rank.rank or 0)
     placed: list[list[_Op]] = [[] for _ in ranks]
     names: dict[str, None] = {}
@@ -173,7 +187,12 @@ def _refuse_same_rank(ranks: Sequence[_Rank]) -> None:
     for rank in ranks:
         if rank.rank is None and len(ranks) > 1:
             text = "expected the rank of the process, there is none"
-            raise InputError(text, source=rank.source, field="distributedInfo.rank")
+            raise InputError(
+                text,
+                source=rank.source,
+                field="distributedInfo.rank",
+                code=ErrorCode.MISSING,
+            )
         if rank.rank in first:
             text = (
                 f"rank {rank.rank} is also in {first[rank.rank]}; are two runs mixed?"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 ONLY = (
     "only numbers, strings, lists, tuples, dicts and numpy scalars and arrays are read"
@@ -103,10 +103,13 @@ def scan(data: bytes) -> None:
     the end.
     """
     if not data:
-        raise InputError("expected a pickle, the file is empty")
+        raise InputError(
+            "expected a pickle, the file is empty", code=ErrorCode.UNSUPPORTED
+        )
     if len(data) > LIMITS.file_bytes:
         raise InputError(
-            f"expected a pickle of at most {LIMITS.file_bytes} bytes, got {len(data)}"
+            f"expected a pickle of at most {LIMITS.file_bytes} bytes, got {len(data)}",
+            code=ErrorCode.UNSUPPORTED,
         )
     stream, heights, frame_end = io.BytesIO(data), [0], 0
     for _ in range(LIMITS.opcodes):
@@ -123,7 +126,8 @@ def scan(data: bytes) -> None:
             break
     else:
         raise InputError(
-            f"expected a pickle of at most {LIMITS.opcodes} opcodes, there are more"
+            f"expected a pickle of at most {LIMITS.opcodes} opcodes, there are more",
+            code=ErrorCode.UNSUPPORTED,
         )
     if heights != [0]:
         raise broken(f"{sum(heights) + 1} values are left at its end, not 1")
@@ -140,7 +144,10 @@ def _opcode(stream: io.BytesIO) -> pickletools.OpcodeInfo:
     if opcode is None:
         raise broken(f"no opcode is 0x{code[0]:02x}, at byte {offset}")
     if opcode.name not in ALLOWED and (offset or opcode.name != "PROTO"):
-        raise InputError(f"the pickle uses {opcode.name} at byte {offset}; {ONLY}")
+        raise InputError(
+            f"the pickle uses {opcode.name} at byte {offset}; {ONLY}",
+            code=ErrorCode.UNSUPPORTED,
+        )
     return opcode
 
 
@@ -157,7 +164,8 @@ def _argument(opcode: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
     if size > LIMITS.number_bytes:
         raise InputError(
             f"expected numbers of at most {LIMITS.number_bytes} bytes, "
-            f"{name} at byte {offset - 1} has {size}"
+            f"{name} at byte {offset - 1} has {size}",
+            code=ErrorCode.RANGE,
         )
     try:
         return opcode.arg.reader(stream)
@@ -174,7 +182,8 @@ def _check(name: str, argument: Any, remaining: int) -> None:
         )
     if name in _PUTS and not 0 <= argument <= LIMITS.opcodes:
         raise InputError(
-            f"expected memo places from 0 to {LIMITS.opcodes}, got {argument}"
+            f"expected memo places from 0 to {LIMITS.opcodes}, got {argument}",
+            code=ErrorCode.RANGE,
         )
 
 
@@ -197,14 +206,20 @@ def _step(opcode: pickletools.OpcodeInfo, heights: list[int]) -> None:
     else:
         heights[-1] += len(opcode.stack_after) - needed
     if len(heights) > LIMITS.marks + 1:
-        raise InputError(f"the pickle is nested deeper than {LIMITS.marks} levels")
+        raise InputError(
+            f"the pickle is nested deeper than {LIMITS.marks} levels",
+            code=ErrorCode.UNSUPPORTED,
+        )
     if sum(heights) > LIMITS.stack:
-        raise InputError(f"the pickle keeps more than {LIMITS.stack} values waiting")
+        raise InputError(
+            f"the pickle keeps more than {LIMITS.stack} values waiting",
+            code=ErrorCode.UNSUPPORTED,
+        )
 
 
 def broken(detail: object) -> InputError:
     """Return the error for bytes that no pickler writes."""
-    return InputError(f"not a valid pickle: {detail}")
+    return InputError(f"not a valid pickle: {detail}", code=ErrorCode.UNSUPPORTED)
 
 
 def lookup(module: str, name: str) -> Name:
@@ -213,5 +228,8 @@ def lookup(module: str, name: str) -> Name:
     Raises `InputError` for any name but those of `NAMES`.
     """
     if (module, name) not in NAMES:
-        raise InputError(f"the pickle names {module[:60]}.{name[:60]}; {ONLY}")
+        raise InputError(
+            f"the pickle names {module[:60]}.{name[:60]}; {ONLY}",
+            code=ErrorCode.UNSUPPORTED,
+        )
     return NAMES[module, name]

@@ -55,14 +55,19 @@ def as_timeline(value: Any) -> Timeline:
     """
     if type(value) is not dict:
         raise InputError(
-            f"expected a dict of lists of (start, end), got {_described(value)}"
+            f"expected a dict of lists of (start, end), got {_described(value)}",
+            code=ErrorCode.TYPE,
         )
     if not value:
-        raise InputError("expected a dict of lists of (start, end), the dict is empty")
+        raise InputError(
+            "expected a dict of lists of (start, end), the dict is empty",
+            code=ErrorCode.TYPE,
+        )
     rows = {_label(label): _items(label, items) for label, items in value.items()}
     if len(rows) + sum(map(len, rows.values())) > LIMITS.entries:
         raise InputError(
-            f"expected at most {LIMITS.entries} entries, counted as often as they are referred to"
+            f"expected at most {LIMITS.entries} entries, counted as often as they are referred to",
+            code=ErrorCode.RANGE,
         )
     return {
         label: [_pair(f"{label}[{index}]", row) for index, row in enumerate(items)]
@@ -76,7 +81,9 @@ def _items(field: str, value: Any) -> Any:
         return value.numbers
     if type(value) not in (list, tuple):
         raise InputError(
-            f"expected a list of (start, end), got {_described(value)}", field=field
+            f"expected a list of (start, end), got {_described(value)}",
+            field=field,
+            code=ErrorCode.TYPE,
         )
     return value
 
@@ -84,7 +91,8 @@ def _items(field: str, value: Any) -> Any:
 def _label(value: str) -> str:
     if not 0 < len(value) <= MAX_LABEL:
         raise InputError(
-            f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}"
+            f"expected labels of 1 to {MAX_LABEL} characters, got one of {len(value)}",
+            code=ErrorCode.LENGTH,
         )
     if not value.isprintable():
         raise InputError(
@@ -99,12 +107,16 @@ def _pair(field: str, row: Any) -> Pair:
     pair = row.tolist() if type(row) is np.ndarray else row
     if type(pair) not in (list, tuple) or len(pair) != 2:
         raise InputError(
-            f"expected a pair (start, end), got {_described(row)}", field=field
+            f"expected a pair (start, end), got {_described(row)}",
+            field=field,
+            code=ErrorCode.TYPE,
         )
     start, end = pair
     if (start is None) != (end is None):
         raise InputError(
-            "expected two numbers or (None, None), got one None", field=field
+            "expected two numbers or (None, None), got one None",
+            field=field,
+            code=ErrorCode.TYPE,
         )
     if start is None:
         return (None, None)
@@ -113,9 +125,15 @@ def _pair(field: str, row: Any) -> Pair:
 
 def _number(field: str, value: Any) -> int | float:
     if type(value) is not int and type(value) is not float:
-        raise InputError(f"expected a number, got {_described(value)}", field=field)
+        raise InputError(
+            f"expected a number, got {_described(value)}",
+            field=field,
+            code=ErrorCode.TYPE,
+        )
     if type(value) is float and not math.isfinite(value):
-        raise InputError(f"expected a finite number, got {value}", field=field)
+        raise InputError(
+            f"expected a finite number, got {value}", field=field, code=ErrorCode.TYPE
+        )
     return value
 
 

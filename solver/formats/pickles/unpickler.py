@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.formats.pickles.scan import (
     ALLOWED,
     LIMITS,
@@ -114,7 +114,10 @@ class Inert(_Unpickler):
                     dtype, shape, payload, "F" if is_fortran else "C"
                 )
             case _:
-                raise InputError(f"the pickle sets another state than numpy; {ONLY}")
+                raise InputError(
+                    f"the pickle sets another state than numpy; {ONLY}",
+                    code=ErrorCode.UNSUPPORTED,
+                )
 
     def load_dict(self) -> None:
         """Put a dict."""
@@ -139,10 +142,14 @@ class Inert(_Unpickler):
             # Other keys may be nested so deeply that to hash them takes the process down.
             if type(key) is not str:
                 raise InputError(
-                    "expected texts as keys of a dict, the pickle has another key"
+                    "expected texts as keys of a dict, the pickle has another key",
+                    code=ErrorCode.UNSUPPORTED,
                 )
             if key in target:
-                raise InputError(f"the key {key[:60]!a} appears twice in one dict")
+                raise InputError(
+                    f"the key {key[:60]!a} appears twice in one dict",
+                    code=ErrorCode.CONFLICT,
+                )
             target[key] = value
 
     def _call(self, name: Any, arguments: Any) -> Any:
@@ -159,13 +166,17 @@ class Inert(_Unpickler):
             case Name.FROMBUFFER, (payload, dtype, shape, "C" | "F" as order):
                 return PickledArray(self._numbers(dtype, shape, payload, order))
         called = name.value if type(name) is Name else "a value"
-        raise InputError(f"the pickle calls {called} in another way than numpy; {ONLY}")
+        raise InputError(
+            f"the pickle calls {called} in another way than numpy; {ONLY}",
+            code=ErrorCode.UNSUPPORTED,
+        )
 
     def _encoded(self, text: str) -> bytes:
         self._bytes_left -= len(text)
         if self._bytes_left < 0:
             raise InputError(
-                f"the bytes in the pickle are more than {LIMITS.file_bytes}"
+                f"the bytes in the pickle are more than {LIMITS.file_bytes}",
+                code=ErrorCode.UNSUPPORTED,
             )
         return text.encode("latin-1")
 
@@ -184,7 +195,8 @@ class Inert(_Unpickler):
             0 <= size <= LIMITS.values for size in shape
         ):
             raise InputError(
-                f"expected arrays of 1 or 2 dimensions from 0 to {LIMITS.values}, there is another"
+                f"expected arrays of 1 or 2 dimensions from 0 to {LIMITS.values}, there is another",
+                code=ErrorCode.TYPE,
             )
         count, size = prod(shape), int(dtype.code[1])
         if len(payload) != count * size:
@@ -195,7 +207,8 @@ class Inert(_Unpickler):
         self._values_left -= count
         if self._values_left < 0:
             raise InputError(
-                f"the arrays in the pickle hold more than {LIMITS.values} numbers"
+                f"the arrays in the pickle hold more than {LIMITS.values} numbers",
+                code=ErrorCode.UNSUPPORTED,
             )
         return np.ndarray(shape, dtype.order + dtype.code, payload, order=order)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.modes import KEEP, OFFLOAD
 
 
@@ -31,7 +31,9 @@ def checkpointed(
         return module
     if not 0 <= stage < len(modes):
         raise InputError(
-            f"expected a stage from 0 to {len(modes) - 1}, got {stage}", field="stage"
+            f"expected a stage from 0 to {len(modes) - 1}, got {stage}",
+            field="stage",
+            code=ErrorCode.RANGE,
         )
     mode = modes[stage]
     if not isinstance(mode, str) or mode == OFFLOAD:
@@ -54,6 +56,7 @@ def checkpointed(
             raise InputError(
                 f'expected the name of a submodule for mode "{mode}", got "{name}"',
                 field="parts",
+                code=ErrorCode.UNKNOWN_NAME,
             ) from None
         setattr(parent, name.rpartition(".")[2], _recomputing(submodule))
     return module

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.formats.torch.runtime import require_tested_torch
 
@@ -61,7 +61,11 @@ def profile_stages(
     """
     require_tested_torch()
     if not modules:
-        raise InputError("expected at least one stage, got none", field="modules")
+        raise InputError(
+            "expected at least one stage, got none",
+            field="modules",
+            code=ErrorCode.LENGTH,
+        )
     measured, held, inputs = [], [], _as_tuple(example, "example")
     for number, module in enumerate(modules):
         loss = (
@@ -107,7 +111,9 @@ def _as_tuple(value: Any, field: str) -> tuple[Any, ...]:
     if not values or not all(isinstance(entry, torch.Tensor) for entry in values):
         kinds = ", ".join(type(entry).__name__ for entry in values)
         raise InputError(
-            f"expected a tensor or a tuple of tensors, got {kinds}", field=field
+            f"expected a tensor or a tuple of tensors, got {kinds}",
+            field=field,
+            code=ErrorCode.TYPE,
         )
     return tuple(values)
 

@@ -13,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from ppsolve.models.core.result import HeuristicEntry, Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.trace.table import NANOSECONDS, Trace
 from ppsolve.solver.formats.data_order import in_data_order
@@ -82,7 +82,11 @@ def _program(result: Result | HeuristicEntry) -> RuntimeProgram:
 
 def _check_stages(program: RuntimeProgram, stages: Sequence[Any]) -> None:
     if not stages:
-        raise InputError("expected the stages of this rank, got none", field="stages")
+        raise InputError(
+            "expected the stages of this rank, got none",
+            field="stages",
+            code=ErrorCode.LENGTH,
+        )
     ranks, total = int(stages[0].group_size), int(stages[0].num_stages)
     for noun, count, got in (
         ("ranks", len(program.rows), ranks),
@@ -120,11 +124,11 @@ def require_tested_torch() -> None:
         text = (
             f"expected torch {WORDS}, it is not installed: pip install 'ppsolve[torch]'"
         )
-        raise InputError(text) from None
+        raise InputError(text, code=ErrorCode.NOT_INSTALLED) from None
     is_tested = any(f"{installed}.".startswith(f"{release}.") for release in TESTED)
     if not is_tested and os.environ.get("PPSOLVE_TORCH") != "any":
         text = f"expected torch {WORDS}, the releases whose pipeline runtime was tested"
-        raise InputError(f"{text}, got {installed}")
+        raise InputError(f"{text}, got {installed}", code=ErrorCode.NOT_INSTALLED)
 
 
 def record_steps(
@@ -167,7 +171,8 @@ def steps_of(trace: Trace, number: int, count: int) -> Trace:
     steps = trace.where(trace.step % count == number)
     if not len(steps):
         raise InputError(
-            f"expected steps of schedule {number} of {count}, there is none"
+            f"expected steps of schedule {number} of {count}, there is none",
+            code=ErrorCode.MISSING,
         )
     return steps
 
@@ -279,13 +284,17 @@ def compare_run(result: Result | HeuristicEntry, trace: Trace) -> list[Compared]
     """
     if result.schedule is None:
         raise InputError(
-            "expected a result with a schedule, it has none", field="schedule"
+            "expected a result with a schedule, it has none",
+            field="schedule",
+            code=ErrorCode.MISSING,
         )
     time_unit = result.schedule.time_unit
     if time_unit not in NANOSECONDS:
         units = ", ".join(NANOSECONDS)
         raise InputError(
-            f'expected one of {units}, got "{time_unit}"', field="schedule.time_unit"
+            f'expected one of {units}, got "{time_unit}"',
+            field="schedule.time_unit",
+            code=ErrorCode.UNIT,
         )
     unit = NANOSECONDS[time_unit] / 1000
     ops = [op for op in result.schedule.ops if op.kind in COMPUTE_KINDS]

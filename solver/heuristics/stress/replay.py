@@ -14,7 +14,7 @@ from ppsolve.models.core.dag import Edges, chain_edges
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import SHOWN_TRANSFER, TRANSFER_KINDS
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.stress import StressEntry, StressReport
 from ppsolve.solver.structure.dag import Dag
 from ppsolve.solver.structure.tables import joined, rows_by
@@ -62,13 +62,16 @@ class Jitter:
             if kind not in (*kinds, ALL_KINDS):
                 listed = ", ".join(kinds)
                 raise InputError(
-                    f'no op is of kind "{kind}", expected {listed}', field="--jitter"
+                    f'no op is of kind "{kind}", expected {listed}',
+                    field="--jitter",
+                    code=ErrorCode.UNKNOWN_NAME,
                 )
             if not 0 <= variation <= MOST_JITTER:
                 raise InputError(
                     f"expected a coefficient of variation from 0 to {MOST_JITTER:g}, "
                     f"got {variation:g}",
                     field="--jitter",
+                    code=ErrorCode.RANGE,
                 )
         devices = set(problem.device[problem.is_compute].tolist()) - {FREE}
         for device, factor in self.slow.items():
@@ -76,10 +79,13 @@ class Jitter:
                 raise InputError(
                     f"expected a device from 0 to {max(devices, default=0)}, got {device}",
                     field="--slow",
+                    code=ErrorCode.RANGE,
                 )
             if not (math.isfinite(factor) and factor > 0):
                 raise InputError(
-                    f"expected a factor above 0, got {factor:g}", field="--slow"
+                    f"expected a factor above 0, got {factor:g}",
+                    field="--slow",
+                    code=ErrorCode.RANGE,
                 )
 
     def spread(self, problem: Problem) -> FloatArray:
@@ -192,7 +198,9 @@ def refuse_unfit(problem: Problem) -> None:
     """
     if np.any(problem.pinned != FREE) or problem.windows:
         raise InputError(
-            "ops are pinned to moments, which jitter moves", source=problem.name
+            "ops are pinned to moments, which jitter moves",
+            source=problem.name,
+            code=ErrorCode.UNSUPPORTED,
         )
     for pool in problem.pools:
         if not _decided(problem, np.concatenate([pool.acquire_op, pool.release_op])):
@@ -200,6 +208,7 @@ def refuse_unfit(problem: Problem) -> None:
                 f"pool {pool.name} is shared by ops whose order no resource fixes; which of them "
                 "takes it first is not known",
                 source=problem.name,
+                code=ErrorCode.UNSUPPORTED,
             )
 
 
@@ -219,7 +228,11 @@ def stressed(
     """
     limit = 10_000_000
     if not 1 <= runs <= limit:
-        raise InputError(f"expected 1 to {limit} runs, got {runs}", field="--runs")
+        raise InputError(
+            f"expected 1 to {limit} runs, got {runs}",
+            field="--runs",
+            code=ErrorCode.RANGE,
+        )
     problem = next(iter(contenders.values())).problem
     jitter.check(problem)
     samples: dict[str, list[FloatArray]] = {name: [] for name in contenders}

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from ppsolve.models.core.timescale import no_common_tick
-from ppsolve.models.documents.errors import InputError, errors_in
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
 from ppsolve.models.kinds.kfac.cycle import (
     FACTORS,
     holders_of,
@@ -106,6 +106,7 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
         raise InputError(
             "expected a pipeline heuristic whose schedule is pinned, got a free pipeline",
             field="pattern",
+            code=ErrorCode.CONFLICT,
         )
     check_pattern(instance.pattern)
     devices = instance.pipeline.stage_to_device
@@ -114,6 +115,7 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
             "iterations need one stage per device and pipe; "
             'ask for the objective "makespan" with several stages on a device',
             field="pattern",
+            code=ErrorCode.UNSUPPORTED,
         )
     for number, module in enumerate(instance.modules or ()):
         if instance.pipeline.memory is not None and any(
@@ -123,6 +125,7 @@ def _refuse_what_has_no_pattern(instance: KfacInstance) -> None:
                 "iterations of a described pipeline know no memory limit of saved inputs and "
                 'errors; ask for the objective "makespan", or leave out the bytes',
                 field=f"modules[{number}]",
+                code=ErrorCode.UNSUPPORTED,
             )
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from ppsolve.models.core.problem import FREE, IntArray, Problem
 from ppsolve.models.core.result import HeuristicStatus
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
+from ppsolve.models.documents.errors import InputError, NotApplicableError
 from ppsolve.models.kinds.kfac.cycle import (
     LoweredCycle,
     lower_iteration,
@@ -49,12 +48,11 @@ def check_pattern(pattern: str) -> None:
     """Refuse a pattern that names no pipeline heuristic; the error names the nearest one."""
     if pattern not in PATTERNS:
         names = [FREE_PIPELINE, *PATTERNS]
-        raise InputError(
-            f'unknown pipeline heuristic "{pattern[:60]}"'
-            + did_you_mean(pattern[:60], names),
+        raise InputError.unknown(
+            "unknown pipeline heuristic",
+            pattern,
+            names,
             field="pattern",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(names),
         )
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import reduce
 from math import ceil
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.kfac import unrolling
 from ppsolve.models.kinds.kfac.pattern import (
     Member,
@@ -48,6 +48,7 @@ def iterations_until_steady(pattern: RefreshPattern) -> int:
                     f"expected ops within {MOST_ITERATIONS} pipeline times of node 0's first "
                     f"forward, got one {away} away on device {device.device}",
                     field=op.label,
+                    code=ErrorCode.RANGE,
                 )
             steady = max(steady, away + 1)
     return steady
@@ -138,6 +139,7 @@ def too_long(
         f"needs more than {iterations} iterations of {pinned} ops; expected at most "
         f"{unrolling.MAX_UNROLLED} ops in all iterations",
         field="iterations",
+        code=ErrorCode.RANGE,
     )
 
 

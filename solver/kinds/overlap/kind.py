@@ -10,7 +10,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result, StopReason
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.kinds.overlap.instance import CHOSEN_ORDER, OverlapInstance
 from ppsolve.models.kinds.overlap.lowering import LoweredOverlap, lower_overlap
 from ppsolve.models.kinds.overlap.result import OverlapEntry, OverlapResult
@@ -247,12 +247,14 @@ class ProgramTask(ScheduleTask):
                 plan = plan_of_order(self.instance, problem, order)
             if plan.broken:
                 text = f"not a valid schedule of {self.instance.name}: {plan.broken}"
-                raise InputError(text, field=START)
+                raise InputError(text, field=START, code=ErrorCode.SCHEDULE)
             given, problem = plan.schedule, plan.schedule.problem
         schedule = self.known_schedule(given, problem)
         if not self.board.propose(schedule, START, order=order):
             raise InputError(
-                "no program order of its schedule keeps the caps", field=START
+                "no program order of its schedule keeps the caps",
+                field=START,
+                code=ErrorCode.FAILED,
             )
 
     def admit(

@@ -14,7 +14,7 @@ from ppsolve.models.core.documents import TOLERANCE
 from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.base import as_json_number, did_you_mean
+from ppsolve.models.documents.base import as_json_number
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.overlap.instance import OverlapInstance
 from ppsolve.models.kinds.overlap.labels import NodeKind
@@ -181,15 +181,20 @@ def _claims(data: dict[str, Any], actual: dict[str, Any]) -> Iterator[Violation]
 def positions(instance: OverlapInstance, names: Any) -> list[int]:
     """Return the places in the program of named nodes; an `InputError` says which name is none."""
     if not isinstance(names, list | tuple):
-        raise InputError("expected a list with the name of every node", field="order")
+        raise InputError(
+            "expected a list with the name of every node",
+            field="order",
+            code=ErrorCode.MISSING,
+        )
     nodes = []
     for position, name in enumerate(names):
         if not isinstance(name, str) or name not in instance.index_of:
             text = name[:60] if isinstance(name, str) else ""
-            raise InputError(
-                f'unknown node "{text}"' + did_you_mean(text, instance.index_of),
+            raise InputError.unknown(
+                "unknown node",
+                text,
+                instance.index_of,
                 field=f"order[{position}]",
-                code=ErrorCode.UNKNOWN_NAME,
             )
         nodes.append(instance.index_of[name])
     return nodes

@@ -13,7 +13,7 @@ from ppsolve.models.core.dag import Edges
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.problem import FREE, IntArray, Pool, Problem
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD_INPUT,
     COMPUTE_KINDS,
@@ -221,10 +221,14 @@ def _refusal(
 ) -> InputError:
     action = list(order)[index]
     if ops[index] == FREE:
-        return InputError(f'expected an action of this instance, got "{action}"')
+        return InputError(
+            f'expected an action of this instance, got "{action}"',
+            code=ErrorCode.SYNTAX,
+        )
     owner = problem.device[ops[index]]
     return InputError(
-        f'"{action}" is in the order of device {device}, its device is {owner}'
+        f'"{action}" is in the order of device {device}, its device is {owner}',
+        code=ErrorCode.SCHEDULE,
     )
 
 
@@ -257,7 +261,8 @@ def _check_complete(problem: Problem, chains: Sequence[IntArray]) -> None:
             names = ", ".join(problem.op_names(listed[:5]))
             suffix = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
             raise InputError(
-                f"expected every op once in the orders, {names}{suffix} is there {fault}"
+                f"expected every op once in the orders, {names}{suffix} is there {fault}",
+                code=ErrorCode.SCHEDULE,
             )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import read_json
 from ppsolve.models.kinds.pipeline.fused import fused_problem
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -74,7 +74,9 @@ def with_program_files(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name, program in programs.items():
         if isinstance(program, str) and Path(program).name != program:
             text = "expected a program, or the name of a file in the same folder"
-            raise InputError(text, field=f"overlap.{PROGRAMS}.{name}")
+            raise InputError(
+                text, field=f"overlap.{PROGRAMS}.{name}", code=ErrorCode.TYPE
+            )
         read[name] = (
             read_json(folder / program) if isinstance(program, str) else program
         )

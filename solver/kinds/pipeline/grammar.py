@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ppsolve.models.core.keys import JoinedOps
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 COMPUTE_KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
@@ -117,7 +117,8 @@ def parse_step(text: str) -> Step:
             return Overlap(pair[0], pair[1])  # type: ignore[arg-type]
     raise InputError(
         f'expected an action such as "0F3", "1SEND_F3", "0REDUCE_GRAD" or '
-        f'"(0F4;7B0){OVERLAPPED}", got {describe(text)}'
+        f'"(0F4;7B0){OVERLAPPED}", got {describe(text)}',
+        code=ErrorCode.SYNTAX,
     )
 
 
@@ -160,7 +161,9 @@ def compute_rows(orders: Any) -> tuple[tuple[ComputeStep, ...], ...]:
     """
     if not orders:
         raise InputError(
-            "expected the actions of each rank, there are none", field="orders"
+            "expected the actions of each rank, there are none",
+            field="orders",
+            code=ErrorCode.MISSING,
         )
     rows = []
     for rank, texts in enumerate(orders):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError, NotApplicableError
+from ppsolve.models.documents.errors import ErrorCode, InputError, NotApplicableError
 from ppsolve.solver.kinds.pipeline.actions import FULL, Order
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
@@ -85,7 +85,10 @@ def interleaved_1f1b(
     and PyTorch's rule has none.
     """
     if group_size is not None and group_size < 1:
-        raise InputError(f"expected a group size of at least 1, got {group_size}")
+        raise InputError(
+            f"expected a group size of at least 1, got {group_size}",
+            code=ErrorCode.RANGE,
+        )
     size = group_size or torch_group_size(num_devices, num_microbatches)
     forwards = _chunks_in_order(range(num_chunks), num_microbatches, size)
     backwards = _chunks_in_order(range(num_chunks)[::-1], num_microbatches, size)

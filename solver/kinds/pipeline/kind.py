@@ -13,7 +13,7 @@ from ppsolve.models.core.problem import Problem
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline
 from ppsolve.models.kinds.pipeline.replicas import PipelineEntry, PipelineResult
@@ -212,10 +212,13 @@ class PipelineKind(Kind[PipelineInstance]):
                 "collectives or slices, which step or where fillers run",
                 source=instance.name,
                 field="orders",
+                code=ErrorCode.CONFLICT,
             )
         devices = len(problem.span_resources)
         if len(orders) != devices:
-            raise InputError(f"expected {devices} orders, got {len(orders)}")
+            raise InputError(
+                f"expected {devices} orders, got {len(orders)}", code=ErrorCode.LENGTH
+            )
         device_orders = [Order.of(row) for row in compute_rows(orders)]
         return Proposal(
             schedule_actions(problem, device_orders), action_strings(device_orders)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.core.timescale import MAX_TICKS
-from ppsolve.models.documents.base import MAX_NUMBER, describe, did_you_mean
+from ppsolve.models.documents.base import MAX_NUMBER, describe
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import entry_at
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -276,11 +276,10 @@ def _with_arrays(
     count = next(len(np.atleast_1d(table)) for table in tables.values())
     for name, table in tables.items():
         if name not in fields:
-            hint = did_you_mean(name, fields)
-            raise InputError(
-                f'expected an array of this pipeline, got "{name}"{hint}',
-                code=ErrorCode.UNKNOWN_NAME,
-                expected=tuple(fields),
+            raise InputError.unknown(
+                "expected an array of this pipeline, got",
+                name,
+                fields,
             )
         wide = {"latency": 0, "capacity": devices}.get(name, stages)
         _refuse(name, table, count, wide)

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.fork_server import EngineError, shared_fork_server
 from ppsolve.solver.studies.bench.machine import memory_share
@@ -64,7 +64,9 @@ class DaskEngine(Engine):
             import distributed
         except ImportError:
             text = "dask is not installed; install ppsolve[dask]"
-            raise InputError(text, field="--engine") from None
+            raise InputError(
+                text, field="--engine", code=ErrorCode.NOT_INSTALLED
+            ) from None
         self._dask = distributed
         self._scheduler, self._cluster, self._processes = scheduler, cluster, processes
 
@@ -157,7 +159,11 @@ class DaskEngine(Engine):
 
         data = read_json(address)
         if not isinstance(data, dict) or not isinstance(data.get("address"), str):
-            raise InputError("expected the file of a dask scheduler", source=address)
+            raise InputError(
+                "expected the file of a dask scheduler",
+                source=address,
+                code=ErrorCode.FILE,
+            )
         return str(data["address"])
 
     def _finished(self, future: Any, index: int) -> Finished | None:

@@ -35,7 +35,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NoReturn
 
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import ErrorCode, InputError, PpsolveError
 from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.child import LENGTH, start_behind
 
@@ -95,7 +95,10 @@ class ForkServer:
 
     def _start(self) -> None:
         if not hasattr(os, "fork"):
-            raise InputError("processes that are watched need Linux or macOS")
+            raise InputError(
+                "processes that are watched need Linux or macOS",
+                code=ErrorCode.UNSUPPORTED,
+            )
         ours, theirs = socket.socketpair()
         with theirs:
             self._control = ours

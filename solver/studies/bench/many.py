@@ -10,7 +10,6 @@ from inspect import signature
 from typing import Any
 
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.bench.file import Failure
@@ -131,14 +130,16 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
     for name in options:
         if name in elsewhere:
             raise InputError(
-                "expected none for many instances: they run elsewhere", field=name
+                "expected none for many instances: they run elsewhere",
+                field=name,
+                code=ErrorCode.CONFLICT,
             )
         allowed = signature(api.optimize).parameters.keys() - {"instance", *elsewhere}
         if name not in allowed:
-            raise InputError(
-                f'unknown option "{name}"' + did_you_mean(name, sorted(allowed)),
-                code=ErrorCode.UNKNOWN_NAME,
-                expected=tuple(allowed),
+            raise InputError.unknown(
+                "unknown option",
+                name,
+                sorted(allowed),
             )
     settings = {"time_limit": 60.0, "workers": None, **options}
     if settings["workers"] is None:
@@ -150,7 +151,11 @@ def _checked_options(options: Mapping[str, Any], workers: int) -> dict[str, Any]
 
 def _engine(engine: str | Engine, processes: int) -> Engine:
     if processes < 1:
-        raise InputError(f"expected at least 1, got {processes}", field="processes")
+        raise InputError(
+            f"expected at least 1, got {processes}",
+            field="processes",
+            code=ErrorCode.RANGE,
+        )
     if not isinstance(engine, str):
         return engine
     if engine == "local":
@@ -160,7 +165,9 @@ def _engine(engine: str | Engine, processes: int) -> Engine:
 
         return DaskEngine(processes=processes)
     raise InputError(
-        f'expected local, dask or an engine, got "{engine}"', field="engine"
+        f'expected local, dask or an engine, got "{engine}"',
+        field="engine",
+        code=ErrorCode.UNKNOWN_NAME,
     )
 
 

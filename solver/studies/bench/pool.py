@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.bench.file import Failure
 from ppsolve.solver.studies.bench.child import LENGTH
 from ppsolve.solver.studies.bench.fork_server import (
@@ -133,7 +133,11 @@ class LocalEngine(Engine):
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         if processes < 1:
-            raise InputError(f"expected at least 1, got {processes}", field="processes")
+            raise InputError(
+                f"expected at least 1, got {processes}",
+                field="processes",
+                code=ErrorCode.RANGE,
+            )
         self._processes = processes
         self._server, self._is_wanted = server, is_wanted
 

@@ -24,7 +24,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.documents.contents import INSTANCE, describe_document
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.files import STANDARD_STREAM, read_json, source_name
 from ppsolve.models.documents.text import fingerprint, instance_data
 from ppsolve.models.instances import Instance
@@ -351,7 +351,9 @@ def _expand(files: Iterable[str]) -> Iterator[tuple[str, bool]]:
         else:
             paths = glob.glob(file, recursive=True)
         if not paths:
-            raise InputError("no instance files there", source=file)
+            raise InputError(
+                "no instance files there", source=file, code=ErrorCode.MISSING
+            )
         for name in sorted(paths, key=natural_key):
             yield name, path.is_dir()
 
@@ -378,7 +380,9 @@ class Shard:
         match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise InputError(
-                f'expected a part such as 1/4 or 4/4, got "{text}"', field="--shard"
+                f'expected a part such as 1/4 or 4/4, got "{text}"',
+                field="--shard",
+                code=ErrorCode.SYNTAX,
             )
         return cls(int(match[1]), int(match[2]))
 

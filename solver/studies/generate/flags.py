@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ppsolve.models.core.units import amount_in
 from ppsolve.models.documents.base import as_decimal
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 
 RANGE = re.compile(r"(\d+)(?:\.\.|-)(\d+)")
 
@@ -69,9 +69,13 @@ def parse_number(text: str, unit: str = "") -> Decimal:
     try:
         return as_decimal(Decimal(amount_in(text.strip(), unit)))
     except InvalidOperation:
-        raise InputError(f'expected a number, got "{text}"') from None
+        raise InputError(
+            f'expected a number, got "{text}"', code=ErrorCode.TYPE
+        ) from None
     except ValueError as error:
-        raise InputError(str(error)) from None
+        raise InputError(
+            str(error), code=getattr(error, "code", ErrorCode.VALUE)
+        ) from None
 
 
 def parse_numbers(text: str, unit: str = "") -> Numbers:
@@ -91,11 +95,12 @@ def parse_count(text: str) -> int | IntegerRange:
     span = _range(text)
     if span is None and not re.fullmatch(r"\d{1,15}", text.strip()):
         raise InputError(
-            f'expected a whole number or a range such as 4..8, got "{text}"'
+            f'expected a whole number or a range such as 4..8, got "{text}"',
+            code=ErrorCode.TYPE,
         )
     low = int(text) if span is None else span.low
     if low < 1:
-        raise InputError(f"expected at least 1, got {low}")
+        raise InputError(f"expected at least 1, got {low}", code=ErrorCode.RANGE)
     return low if span is None else span
 
 
@@ -104,11 +109,13 @@ def _range(text: str) -> IntegerRange | None:
     if match is None:
         return None
     if max(map(len, match.groups())) > 15:  # numpy draws below 2^63
-        raise InputError(f"expected at most 15 digits, got {text}")
+        raise InputError(
+            f"expected at most 15 digits, got {text}", code=ErrorCode.RANGE
+        )
     low, high = map(int, match.groups())
     if low > high:
         message = f"expected the smaller number first, got {text}; did you mean {high}..{low}?"
-        raise InputError(message)
+        raise InputError(message, code=ErrorCode.RANGE)
     return IntegerRange(low, high)
 
 
@@ -117,10 +124,13 @@ def parse_unequal(text: str) -> Unequal:
     number, colon, law = text.strip().partition(":")
     sigma = parse_number(number)
     if sigma > 10:  # almost every length is cut to the shortest or longest one
-        raise InputError(f"expected a spread of at most 10, got {sigma}")
+        raise InputError(
+            f"expected a spread of at most 10, got {sigma}", code=ErrorCode.RANGE
+        )
     if colon and law not in LAWS:
         raise InputError(
-            f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"'
+            f'expected {" or ".join(LAWS)} behind the colon, got "{law[:40]}"',
+            code=ErrorCode.UNKNOWN_NAME,
         )
     return Unequal(sigma, law or LAWS[0])
 
@@ -152,7 +162,7 @@ def parse_placement(text: str) -> str | dict[str, tuple[int, ...]]:
         message = (
             f'expected a device number for every stage, such as 0,1,1,0, got "{wrong}"'
         )
-        raise InputError(message)
+        raise InputError(message, code=ErrorCode.SYNTAX)
     return {"stage_to_device": tuple(map(int, words))}
 
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import EXACT
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -157,7 +156,11 @@ def _with_memory(options: Options) -> dict[str, Any]:
     if capacity is None:
         for name in WITH_CAPACITY:
             if name in options:
-                raise InputError("expected --capacity with it", field=option_of(name))
+                raise InputError(
+                    "expected --capacity with it",
+                    field=option_of(name),
+                    code=ErrorCode.MISSING,
+                )
     if capacity is None or capacity == "none":
         without = ("capacity", *WITH_CAPACITY)
         return {name: value for name, value in options.items() if name not in without}
@@ -165,7 +168,7 @@ def _with_memory(options: Options) -> dict[str, Any]:
     if isinstance(capacity, PerDevice):
         if isinstance(limited["activation"], tuple):
             text = f"expected an amount, not {capacity.factor}p, with an activation per stage"
-            raise InputError(text, field="--capacity")
+            raise InputError(text, field="--capacity", code=ErrorCode.CONFLICT)
         limited["capacity"] = (
             capacity.factor * _num_stages(options) * limited["activation"]
         )
@@ -207,10 +210,10 @@ def _refuse_ranges(options: Options) -> None:
     for name, value in options.items():
         if isinstance(value, IntegerRange):
             text = f"the range {value} needs --seed N to draw from; or give a number"
-            raise InputError(text, field=option_of(name))
+            raise InputError(text, field=option_of(name), code=ErrorCode.MISSING)
         if isinstance(value, Unequal):
             text = "expected --seed N with it, to draw the lengths from"
-            raise InputError(text, field=option_of(name))
+            raise InputError(text, field=option_of(name), code=ErrorCode.MISSING)
 
 
 def _shape_word(options: Options) -> str:
@@ -220,7 +223,11 @@ def _shape_word(options: Options) -> str:
 def _drawn(options: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the options with a draw in place of every range, and a name that has the seed."""
     if seed < 0:
-        raise InputError(f"expected a whole number >= 0, got {seed}", field="--seed")
+        raise InputError(
+            f"expected a whole number >= 0, got {seed}",
+            field="--seed",
+            code=ErrorCode.RANGE,
+        )
     random = np.random.default_rng(seed)
 
     def draw(span: IntegerRange, size: int) -> list[int]:
@@ -351,8 +358,5 @@ def find_profile(name: str) -> PublishedProfile:
     key = ALIASES.get(name.lower(), name.lower())
     if key not in PROFILES:
         names = [*ALIASES, *PROFILES]
-        text = f'unknown profile "{name}"' + did_you_mean(key, names)
-        raise InputError(
-            text, field="--profile", code=ErrorCode.UNKNOWN_NAME, expected=tuple(names)
-        )
+        raise InputError.unknown("unknown profile", key, names, field="--profile")
     return PROFILES[key]

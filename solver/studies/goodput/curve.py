@@ -20,7 +20,7 @@ from ppsolve.models.core.arrays import (
 )
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,7 @@ def timed_replicas(replicas: int | None, *, has_sync: bool) -> int | None:
             "expected none, as there is no sync in the schedules (from allreduce or "
             f"collectives.reduce_scatter), got {describe(replicas)}",
             field="replicas",
+            code=ErrorCode.CONFLICT,
         )
     return int(whole_numbers("replicas", as_number("replicas", replicas)))
 
@@ -258,6 +259,7 @@ class ScheduleCurve:
             raise InputError(
                 f"expected true or false, got {describe(self.has_sync)}",
                 field="has_sync",
+                code=ErrorCode.TYPE,
             )
         replicas = timed_replicas(self.replicas, has_sync=self.has_sync)
         object.__setattr__(self, "replicas", replicas)
@@ -266,12 +268,12 @@ class ScheduleCurve:
         points = self._points
         if not len(points) or np.any(np.diff(points) <= 0):
             text = "expected at least one number, in ascending order"
-            raise InputError(text, field="microbatches")
+            raise InputError(text, field="microbatches", code=ErrorCode.RANGE)
         if not isinstance(self.multiple, int) or self.multiple < 1:
             text = (
                 f"expected a whole number of at least 1, got {describe(self.multiple)}"
             )
-            raise InputError(text, field="multiple")
+            raise InputError(text, field="multiple", code=ErrorCode.RANGE)
         self._check_multiples(points)
         for field in (*TIMES, "methods"):
             count = len(getattr(self, field))
@@ -280,6 +282,7 @@ class ScheduleCurve:
                     f"expected {len(points)} entries (one per number of micro-batches), "
                     f"got {count}",
                     field=field,
+                    code=ErrorCode.LENGTH,
                 )
 
     def _check_multiples(self, microbatches: IntArray) -> None:
@@ -361,6 +364,7 @@ class ScheduleCurve:
                 "expected at least two measured numbers of micro-batches to know the time of one "
                 f"more, got only {self.microbatches[0]}",
                 field="microbatches",
+                code=ErrorCode.RANGE,
             )
         work = self._work
         return float((work[-1] - work[-2]) / (self._points[-1] - self._points[-2]))

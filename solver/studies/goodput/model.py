@@ -21,7 +21,7 @@ from ppsolve.models.core.arrays import (
 )
 from ppsolve.models.core.problem import IntArray
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.goodput.files import GoodputRow
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams, configuration
 from ppsolve.solver.studies.goodput.search import BatchLimits, Best, best_configurations
@@ -192,7 +192,7 @@ def _params(name: str, kind: type[Any], value: Any) -> Any:
         numbers = ()
     if isinstance(value, str | dict) or len(numbers) != len(kind.__dataclass_fields__):
         text = f"expected {kind.__name__} or the numbers {names}, got {describe(value)}"
-        raise InputError(text, field=name)
+        raise InputError(text, field=name, code=ErrorCode.TYPE)
     try:
         return kind(*numbers)
     except InputError as error:

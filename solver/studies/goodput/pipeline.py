@@ -19,7 +19,7 @@ from ppsolve.models.core.arrays import (
 )
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.goodput.params import gamma_norm
 from ppsolve.solver.studies.goodput.curve import ScheduleCurve, at_most
 from ppsolve.solver.studies.goodput.model import GoodputModel
@@ -153,7 +153,9 @@ class PipelineGoodput:
         """Check the curves and sort them by micro-batch size."""
         if not self.curves:
             raise InputError(
-                "expected a curve for at least one micro-batch size", field="curves"
+                "expected a curve for at least one micro-batch size",
+                field="curves",
+                code=ErrorCode.LENGTH,
             )
         sizes = whole_numbers("curves", list(self.curves)).tolist()
         curves = dict(sorted(zip(sizes, self.curves.values(), strict=True)))
@@ -166,6 +168,7 @@ class PipelineGoodput:
                 "expected all-reduces of gradients in the schedules of all curves or of none, got "
                 f"them for the micro-batch sizes {sizes_with} of {', '.join(map(str, curves))}",
                 field="curves",
+                code=ErrorCode.CONFLICT,
             )
 
     @property
@@ -178,14 +181,16 @@ class PipelineGoodput:
         units = sorted({curve.time_unit for curve in self.curves.values()})
         if len(units) > 1:
             text = f"expected one time unit for all, got {', '.join(units)}"
-            raise InputError(text, field="curves")
+            raise InputError(text, field="curves", code=ErrorCode.UNIT)
         if units[0] == self.time_unit:
             return 1.0
         for unit in (units[0], self.time_unit):
             if unit not in UNITS_PER_SECOND:
                 names = ", ".join(UNITS_PER_SECOND)
                 raise InputError(
-                    f'expected one of {names}, got "{unit}"', field="time_unit"
+                    f'expected one of {names}, got "{unit}"',
+                    field="time_unit",
+                    code=ErrorCode.UNIT,
                 )
         return UNITS_PER_SECOND[units[0]] / UNITS_PER_SECOND[self.time_unit]
 
@@ -307,7 +312,7 @@ class PipelineGoodput:
             text = (
                 f"expected at least the initial batch size {initial:g}, got {largest:g}"
             )
-            raise InputError(text, field="max_batch_size")
+            raise InputError(text, field="max_batch_size", code=ErrorCode.RANGE)
         if microbatches is not None:
             microbatches = np.unique(whole_numbers("microbatches", microbatches))
         network = self._network_time(nodes, replicas)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ppsolve.models.core.arrays import Floats, as_number
 from ppsolve.models.core.problem import BoolArray, IntArray
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.goodput.params import GradParams, PerfParams, gamma_norm
 
 
@@ -78,11 +78,11 @@ class BatchLimits:
             largest = as_number("max_batch_size", max_batch_size, above=0)
         if largest < init_batch_size:
             text = f"expected at least the initial batch size {init_batch_size:g}, got {largest:g}"
-            raise InputError(text, field="max_batch_size")
+            raise InputError(text, field="max_batch_size", code=ErrorCode.RANGE)
         low, high = _range(atomic_bsz_range)
         if low > largest and not compat:
             text = f"expected at most the largest batch size {largest:g}, got {low:g}"
-            raise InputError(text, field="atomic_bsz_range[0]")
+            raise InputError(text, field="atomic_bsz_range[0]", code=ErrorCode.RANGE)
         greatest = largest if high is None else high
         return cls(low, greatest, init_batch_size, largest, accumulation, compat)
 
@@ -108,6 +108,7 @@ def _range(
         raise InputError(
             f"expected a pair (least, greatest), got {describe(pair)}",
             field="atomic_bsz_range",
+            code=ErrorCode.RANGE,
         )
     low, high = (
         None if end is None else as_number(f"atomic_bsz_range[{side}]", end, least=1)
@@ -115,7 +116,7 @@ def _range(
     )
     if low is not None and high is not None and low > high:
         text = f"expected (least, greatest), got ({low:g}, {high:g})"
-        raise InputError(text, field="atomic_bsz_range")
+        raise InputError(text, field="atomic_bsz_range", code=ErrorCode.RANGE)
     return 1.0 if low is None else low, high
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import cast
 
 from ppsolve.models.core.result import HeuristicEntry, Status
-from ppsolve.models.documents.errors import InputError, errors_about
+from ppsolve.models.documents.errors import ErrorCode, InputError, errors_about
 from ppsolve.models.kinds.pipeline.replicas import PipelineResult
 from ppsolve.models.studies.plan.request import PlanRequest
 from ppsolve.models.studies.plan.result import (
@@ -107,7 +107,11 @@ def plan(
     _check_options(request, finalists)
     family = None if runtime is None else family_of(runtime)
     if family is not None and request.search.schedules is not None:
-        raise InputError("expected none with a runtime", field="search.schedules")
+        raise InputError(
+            "expected none with a runtime",
+            field="search.schedules",
+            code=ErrorCode.CONFLICT,
+        )
     few = family if family is not None and family.is_finite else None
     if few is not None:
         # Only its orders are allowed, none of which is a heuristic.
@@ -139,7 +143,11 @@ def plan(
 
 def _check_options(request: PlanRequest, finalists: int) -> None:
     if finalists < 0:
-        raise InputError(f"expected a number >= 0, got {finalists}", field="finalists")
+        raise InputError(
+            f"expected a number >= 0, got {finalists}",
+            field="finalists",
+            code=ErrorCode.RANGE,
+        )
     for index, name in enumerate(request.search.schedules or ()):
         with errors_about(f"search.schedules[{index}]"):
             known_heuristic(name)

@@ -14,7 +14,7 @@ import numpy as np
 from ppsolve.models.core.keys import DeviceName
 from ppsolve.models.core.problem import IntArray, Pool, Problem, most_in_use
 from ppsolve.models.core.timescale import MAX_TICKS, TimeScale
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.kinds.pipeline.stage_arrays import (
     UNLIMITED,
@@ -60,7 +60,8 @@ class PipelineArrays:
         )
         if longest > MAX_TICKS:
             raise InputError(
-                f"expected times of at most {MAX_TICKS} ticks, got {longest}"
+                f"expected times of at most {MAX_TICKS} ticks, got {longest}",
+                code=ErrorCode.RANGE,
             )
         # Links are as slow in both directions.
         hops = [pipeline.lags.get(hop, 0) for hop in pairwise(pipeline.devices)]

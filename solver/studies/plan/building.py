@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsolve.models.core.problem import most_in_use
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.plan.request import PlanRequest, RankOrder
 from ppsolve.models.studies.plan.result import Configuration
@@ -132,7 +132,7 @@ class PipelineBuilder:
         """Raise `InputError` for a pipeline whose heuristics would take minutes."""
         if configuration.num_ops > 100_000:
             text = f"expected at most 100000 ops in a pipeline to plan, got {configuration.num_ops}"
-            raise InputError(text)
+            raise InputError(text, code=ErrorCode.RANGE)
 
     def split(
         self, configuration: Configuration, *, quick: bool = False

@@ -14,7 +14,7 @@ from ppsolve.models.core.arrays import whole_numbers
 from ppsolve.models.core.problem import IntArray, Objective
 from ppsolve.models.core.result import Status
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import ErrorCode, InputError, PpsolveError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.solver.api.api import check, optimize
 from ppsolve.solver.api.kinds import lower as lower_instance
@@ -144,7 +144,9 @@ def _whole(microbatches: Sequence[int]) -> IntArray:
     numbers = whole_numbers("microbatches", microbatches)
     if not numbers.size:
         raise InputError(
-            "expected at least one number of micro-batches", field="microbatches"
+            "expected at least one number of micro-batches",
+            field="microbatches",
+            code=ErrorCode.LENGTH,
         )
     return numbers
 
@@ -155,6 +157,7 @@ def _check_alike(instance: PipelineInstance) -> None:
             "expected none: lengths per micro-batch say nothing of other numbers of micro-batches",
             source=instance.name,
             field="lengths",
+            code=ErrorCode.CONFLICT,
         )
     for field, entry in instance.amounts().items():
         for index, item in enumerate(entry if isinstance(entry, tuple) else ()):
@@ -166,13 +169,14 @@ def _check_alike(instance: PipelineInstance) -> None:
                     "other numbers of micro-batches",
                     source=instance.name,
                     field=f"{field}[{index}]",
+                    code=ErrorCode.UNSUPPORTED,
                 )
 
 
 def _check_heuristics(heuristics: Sequence[str] | None) -> None:
     if isinstance(heuristics, str) or (heuristics is not None and not len(heuristics)):
         text = f"expected at least one heuristic in a list, got {describe(heuristics)}"
-        raise InputError(text, field="heuristics")
+        raise InputError(text, field="heuristics", code=ErrorCode.RANGE)
 
 
 def _points(

@@ -16,6 +16,7 @@ from ppsolve.models.core.result import HeuristicStatus, Result
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.documents.errors import (
     DeadlockError,
+    ErrorCode,
     InputError,
     MemoryDeadlockError,
     NotApplicableError,
@@ -81,7 +82,10 @@ class QuickScheduler:
         # The schedule and the check of a larger one take half a second.
         limit = 250_000
         if arrays.num_ops > min(limit, MAX_LOWERED):
-            raise InputError(f"expected at most {limit} ops, got {arrays.num_ops}")
+            raise InputError(
+                f"expected at most {limit} ops, got {arrays.num_ops}",
+                code=ErrorCode.RANGE,
+            )
         return arrays
 
     def bound(self, arrays: PipelineArrays) -> Fraction:

@@ -9,8 +9,13 @@ from itertools import pairwise
 from typing import Any, cast
 
 from ppsolve.models.core.result import Figure
-from ppsolve.models.documents.base import as_json_number, did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError, errors_in
+from ppsolve.models.documents.base import as_json_number
+from ppsolve.models.documents.errors import (
+    ErrorCode,
+    InputError,
+    did_you_mean,
+    errors_in,
+)
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.entries import stages_per_device
@@ -45,7 +50,8 @@ class NamedPlacement:
             )
         if colon and not (count.isascii() and count.isdecimal() and int(count[:9]) > 0):
             raise InputError(
-                f'expected stages per device, a whole number >= 1, got "{count[:40]}"'
+                f'expected stages per device, a whole number >= 1, got "{count[:40]}"',
+                code=ErrorCode.RANGE,
             )
         return cls(name, int(count[:9]) if colon else None)
 
@@ -76,7 +82,7 @@ def pipeline_of(instance: Instance) -> PipelineInstance:
     """Return an instance that is a pipeline; raises `InputError` for another one."""
     if kind_of(instance).name != "pipeline":
         text = f'expected a pipeline, this is of kind "{instance.kind}"'
-        raise InputError(text, source=instance.name)
+        raise InputError(text, source=instance.name, code=ErrorCode.UNSUPPORTED)
     return cast("PipelineInstance", instance)
 
 
@@ -113,7 +119,11 @@ def _of_layers(data: dict[str, Any]) -> dict[str, Any]:
 def _even_parts(instance: PipelineInstance, devices: Sequence[int]) -> Convert:
     count = len(devices) // instance.num_devices
     if count > 1 and instance.collectives is not None:
-        raise InputError("expected none where stages are split", field="collectives")
+        raise InputError(
+            "expected none where stages are split",
+            field="collectives",
+            code=ErrorCode.CONFLICT,
+        )
     stage_of = {device: stage for stage, device in enumerate(instance.stage_to_device)}
 
     def split(field: str, amounts: Any) -> Any:
@@ -131,7 +141,9 @@ def _part(field: str, amount: Any, count: int) -> Any:
         return amount
     if isinstance(amount, list | dict):
         raise InputError(
-            "expected times that are alike for all micro-batches", field=field
+            "expected times that are alike for all micro-batches",
+            field=field,
+            code=ErrorCode.UNSUPPORTED,
         )
     return as_json_number(Decimal(str(amount)) / count)
 
@@ -142,16 +154,20 @@ def _grouped(
     # Sets transferred bytes in `data`.
     if instance.collectives is not None:
         raise InputError(
-            "expected none where stages are layers to be grouped", field="collectives"
+            "expected none where stages are layers to be grouped",
+            field="collectives",
+            code=ErrorCode.CONFLICT,
         )
     if instance.memory is not None and instance.memory.forward_peak is not None:
         raise InputError(
-            "expected none where layers are grouped", field="memory.forward_peak"
+            "expected none where layers are grouped",
+            field="memory.forward_peak",
+            code=ErrorCode.CONFLICT,
         )
     layers = instance.num_stages
     if layers < len(devices):
         text = f"expected at most {layers} stages, one of the layers each, got {len(devices)}"
-        raise InputError(text, field="placement")
+        raise InputError(text, field="placement", code=ErrorCode.RANGE)
     boundaries = _boundaries(_work(data["times"], layers), devices)
     sent = data.get("p2p", {}).get("bytes")
     if isinstance(sent, list):
@@ -180,7 +196,9 @@ def _numbers(field: str, amounts: Any, layers: int) -> list[Decimal]:
     by_layer = amounts if isinstance(amounts, list) else [amounts] * layers
     if any(isinstance(amount, list | dict) for amount in by_layer):
         raise InputError(
-            "expected amounts that are alike for all micro-batches", field=field
+            "expected amounts that are alike for all micro-batches",
+            field=field,
+            code=ErrorCode.UNSUPPORTED,
         )
     return [Decimal(str(amount)) for amount in by_layer]
 

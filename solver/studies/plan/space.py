@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.plan.request import PlanRequest, RankOrder, Statistics
 from ppsolve.models.studies.plan.result import Configuration
 from ppsolve.solver.kinds.pipeline.programs.shape import PipelineShape
@@ -41,7 +41,7 @@ def enumerate_space(request: PlanRequest, limit: int = 200_000) -> Configuration
     for number, (profile, fields, count) in enumerate(combinations):
         if number >= limit:
             text = f"expected at most {limit} combinations; shorten the lists"
-            raise InputError(text, field="search")
+            raise InputError(text, field="search", code=ErrorCode.RANGE)
         samples = fields["replicas"] * fields["microbatch_size"]
         microbatches = _microbatches(request, samples, count, not_formed)
         if microbatches is not None:
@@ -90,7 +90,9 @@ def _space(
             f"{reason} ({count}x)" for reason, count in not_formed.most_common(4)
         )
         raise InputError(
-            f"expected at least one configuration: {reasons}", field="search"
+            f"expected at least one configuration: {reasons}",
+            field="search",
+            code=ErrorCode.LENGTH,
         )
     return space
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError, PpsolveError
+from ppsolve.models.documents.errors import ErrorCode, InputError, PpsolveError
 
 Boundaries = tuple[int, ...]
 
@@ -79,6 +79,7 @@ class SplitProblem:
                 f"expected at most {params.most_ticks} ticks in total, got {ticks}; "
                 "use a coarser tick",
                 field="times",
+                code=ErrorCode.RANGE,
             )
         held = sum(self.static) + max(self.most_in_flight) * sum(self.activation)
         if held > params.most_bytes:
@@ -86,6 +87,7 @@ class SplitProblem:
                 f"expected at most {params.most_bytes} bytes in static and in-flight activations "
                 f"together, got {held}",
                 field="activation",
+                code=ErrorCode.RANGE,
             )
 
     @property
@@ -212,6 +214,7 @@ def best_split(problem: SplitProblem, params: SplitParams = SPLIT) -> Split | No
             f"expected at most {params.most_searched_ticks} ticks in total where devices hold "
             f"several stages, got {sum(problem.times)}; use a coarser tick",
             field="times",
+            code=ErrorCode.RANGE,
         )
     from ppsolve.solver.studies.plan.split_cpsat import search_split
 
@@ -277,7 +280,8 @@ def even_split(num_layers: int, num_stages: int) -> Boundaries:
     """
     if not 1 <= num_stages <= num_layers:
         raise InputError(
-            f"expected 1 to {num_layers} stages (one per layer), got {num_stages}"
+            f"expected 1 to {num_layers} stages (one per layer), got {num_stages}",
+            code=ErrorCode.RANGE,
         )
     size, extra = divmod(num_layers, num_stages)
     return tuple(stage * size + min(stage, extra) for stage in range(num_stages + 1))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.solver.studies.bench.report import rows
 from ppsolve.solver.studies.bench.report.cases import Contradiction, Method
@@ -78,9 +77,12 @@ def check_columns(report: Report) -> None:
     titles = list(dict.fromkeys(c.title for sheet in sheets for c in sheet.columns[1:]))
     for name in report.columns:
         if not any(title.lower().startswith(name.lower()) for title in titles):
-            hint = did_you_mean(name, titles, listed=len(titles))
-            raise InputError(
-                f'no column begins with "{name[:40]}"{hint}', field="--columns"
+            raise InputError.unknown(
+                "no column begins with",
+                name,
+                titles,
+                listed=len(titles),
+                field="--columns",
             )
 
 

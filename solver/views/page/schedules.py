@@ -10,7 +10,7 @@ from typing import Any
 from ppsolve.models.core.problem import Objective
 from ppsolve.models.core.result import HeuristicEntry, Result
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.base import did_you_mean, validated
+from ppsolve.models.documents.base import validated
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.solver.api.kinds import kind_of, schedule_in, schedule_of
@@ -116,7 +116,12 @@ def in_one_unit(schedules: Sequence[PageSchedule]) -> list[PageSchedule]:
             text = (
                 f'expected times in "{first}" as in the first result, got "{own_unit}"'
             )
-            raise InputError(text, source=schedule.instance.name, field="time_unit")
+            raise InputError(
+                text,
+                source=schedule.instance.name,
+                field="time_unit",
+                code=ErrorCode.CONFLICT,
+            )
     return converted
 
 
@@ -139,14 +144,12 @@ def read_shown(
 def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     entries = {entry.name: entry for entry in best.result.heuristics}
     if name not in entries:
-        hint = did_you_mean(name[:40], entries)
-        message = f'the result has no heuristic "{name[:40]}"{hint}'
-        raise InputError(
-            message,
+        raise InputError.unknown(
+            "the result has no heuristic",
+            name,
+            entries,
             source=source,
             field="--heuristic",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(entries),
         )
     entry = entries[name]
     schedule = None
@@ -157,7 +160,9 @@ def _heuristic(best: PageSchedule, name: str, source: str) -> PageSchedule:
     schedule = schedule or _rerun(best.instance, name)
     if schedule is None:
         message = f"{name} has no schedule: {entry.reason or entry.status.value}"
-        raise InputError(message, source=source, field="--heuristic")
+        raise InputError(
+            message, source=source, field="--heuristic", code=ErrorCode.MISSING
+        )
     _refuse_broken(schedule, f"the schedule of {name}", source, "--heuristic")
     return PageSchedule(name, best.instance, best.result, schedule, entry)
 
@@ -171,7 +176,7 @@ def _refuse_broken(schedule: Schedule, subject: str, source: str, field: str) ->
         message = (
             f"{subject} breaks a rule: {broken[0]} (`ppsolve check` lists everything)"
         )
-        raise InputError(message, source=source, field=field)
+        raise InputError(message, source=source, field=field, code=ErrorCode.SCHEDULE)
 
 
 def _rerun(instance: Instance, name: str) -> Schedule | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppsolve.models.core.result import HeuristicEntry, HeuristicStatus, Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.studies.curve import Curve
 from ppsolve.models.studies.plan.result import Plan
@@ -80,7 +80,11 @@ def gaps(
     ranked = sorted((entry.gap, entry.name) for entry in valid if entry.gap is not None)
     ranked = ranked[: SHEET.most_bars]
     if not ranked:
-        raise InputError("no heuristic of it has a gap to draw", field="heuristics")
+        raise InputError(
+            "no heuristic of it has a gap to draw",
+            field="heuristics",
+            code=ErrorCode.MISSING,
+        )
     names, gaps = [named(name) for _, name in ranked], [float(gap) for gap, _ in ranked]
     legend: list[Line2D] = []
     if result.value and result.bound is not None:
@@ -131,11 +135,15 @@ def drawn_of(
     if isinstance(source, Plan):
         if source.result is None or source.instance is None:
             raise InputError(
-                f"the plan has no winner (status {source.status})", field="winner"
+                f"the plan has no winner (status {source.status})",
+                field="winner",
+                code=ErrorCode.MISSING,
             )
         return drawn_of(source.result, source.instance)
     if source.schedule is None:
-        raise InputError("there is no schedule in it", field="schedule")
+        raise InputError(
+            "there is no schedule in it", field="schedule", code=ErrorCode.MISSING
+        )
     if (
         instance is None
         and isinstance(source, Result)

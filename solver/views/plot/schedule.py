@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ppsolve.models.core.result import ACTION_KINDS
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.printable import printable
 from ppsolve.solver.views import colours
 from ppsolve.solver.views.chart import (
@@ -342,16 +342,20 @@ def schedule_figure(
     """
     chart, curves = drawn.chart, drawn.curves
     if chart.window[1] <= chart.window[0] or not chart.rows:
-        raise InputError("there is nothing to draw: no op takes time", field="schedule")
+        raise InputError(
+            "there is nothing to draw: no op takes time",
+            field="schedule",
+            code=ErrorCode.MISSING,
+        )
     if not has_rows and not curves:
         text = "there is no memory to draw; it needs an instance with a capacity"
-        raise InputError(text, field="memory")
+        raise InputError(text, field="memory", code=ErrorCode.MISSING)
     if len(chart.rows) > LAYOUT.most_charted:
         text = (
             f"expected at most {LAYOUT.most_charted:,} rows, got {len(chart.rows):,}: "
             "none could be told from the next"
         )
-        raise InputError(text, field="schedule")
+        raise InputError(text, field="schedule", code=ErrorCode.RANGE)
     row = min(LAYOUT.row, LAYOUT.most_rows / len(chart.rows))
     usual = LAYOUT.strip if has_rows else LAYOUT.tall_strip
     limit = LAYOUT.most_below if has_rows else LAYOUT.most_rows

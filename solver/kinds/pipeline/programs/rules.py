@@ -16,7 +16,7 @@ import numpy as np
 
 from ppsolve.models.core.result import BrokenRule, HeuristicEntry, HeuristicStatus
 from ppsolve.models.core.violation import Violation
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import choice_of, modes_of
 from ppsolve.solver.checker import check_schedule
@@ -411,7 +411,7 @@ def simulated(
     )
     if modes is not None and np.isin(choice, modes.recomputing).any():
         text = "expected a schedule: an order does not say when a stage recomputes"
-        raise InputError(text, field="schedule")
+        raise InputError(text, field="schedule", code=ErrorCode.MISSING)
     problem = PIPELINE.lower(instance, exact=exact, document=claims)
     everywhere = adapted(heuristic, WITH_COLLECTIVES)
     proposal: Proposal = everywhere.propose(Request(instance, problem))

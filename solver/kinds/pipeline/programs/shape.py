@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 
 
@@ -50,12 +50,14 @@ def shape_of(instance: PipelineInstance) -> PipelineShape:
                 "not have",
                 source=instance.name,
                 field=field,
+                code=ErrorCode.UNSUPPORTED,
             )
     if not instance.is_one_plain_step:
         raise InputError(
             "expected one step without fillers, of which programs say nothing",
             source=instance.name,
             field="fillers" if instance.fillers else "steps",
+            code=ErrorCode.CONFLICT,
         )
     return PipelineShape(
         instance.num_microbatches,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, ErrorCode, InputError
 from ppsolve.solver.kinds.pipeline.grammar import (
     FORWARD,
     RECV_B,
@@ -206,7 +206,8 @@ class _Simulation:
         wanted = send.stage + PEERS[send.kind], OTHER_END[send.kind], send.microbatch
         if receive != wanted:
             raise InputError(
-                f"rank {transfer.target} posts {receive} where rank {transfer.source} posts {send}"
+                f"rank {transfer.target} posts {receive} where rank {transfer.source} posts {send}",
+                code=ErrorCode.CONFLICT,
             )
         latency = self.network.latency(transfer.source, transfer.target)
         if self.network.is_rendezvous:

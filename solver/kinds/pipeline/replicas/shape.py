@@ -17,6 +17,7 @@ from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.errors import (
     DeadlockError,
+    ErrorCode,
     HeuristicFailedError,
     InputError,
     MemoryDeadlockError,
@@ -87,6 +88,7 @@ class ReplicaShape:
             raise InputError(
                 'expected one pipe and p2p of mode "delay", "link" or "send_queue"',
                 field="p2p",
+                code=ErrorCode.UNSUPPORTED,
             )
         self.flow: Flow = flow
         self.amounts = [
@@ -103,6 +105,7 @@ class ReplicaShape:
             raise InputError(
                 "expected times: no entry of the pipeline is a cost over lengths",
                 field="lengths",
+                code=ErrorCode.UNSUPPORTED,
             )
         checked = _lengths(lengths, self.instance.num_microbatches)
         shape = copy(self)
@@ -178,6 +181,7 @@ def _lengths(lengths: Sequence[int | Sequence[int]], count: int) -> Any:
         raise InputError(
             f"expected {count} entries (one per micro-batch), got {len(lengths)}",
             field="lengths",
+            code=ErrorCode.LENGTH,
         )
     rows = [np.asarray(row).tolist() for row in lengths]
     try:

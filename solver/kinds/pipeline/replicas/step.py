@@ -15,7 +15,7 @@ from ppsolve.models.core.result import Figure, Status
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.timescale import TimeScale
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.entries import TIME_FIELDS
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.replicas import fault
@@ -112,10 +112,14 @@ class StepScheduler:
 
     def __init__(self, pipeline: PipelineInstance, *, digits: int = 6) -> None:
         if not isinstance(pipeline, PipelineInstance):
-            raise InputError(f"expected a pipeline, got {describe(pipeline)}")
+            raise InputError(
+                f"expected a pipeline, got {describe(pipeline)}", code=ErrorCode.TYPE
+            )
         if pipeline.collectives is not None:
             raise InputError(
-                "expected none, as orders name whole ops", field="collectives"
+                "expected none, as orders name whole ops",
+                field="collectives",
+                code=ErrorCode.CONFLICT,
             )
         scale = TimeScale(Fraction(1, 10**digits), pipeline.time_unit)
         expect(float("inf"))
@@ -165,7 +169,9 @@ class StepScheduler:
         for name, seconds in (("deadline", deadline), ("patience", patience)):
             if not seconds >= 0:
                 raise InputError(
-                    f"expected seconds of at least 0, got {seconds}", field=name
+                    f"expected seconds of at least 0, got {seconds}",
+                    field=name,
+                    code=ErrorCode.RANGE,
                 )
         clock = Clock(deadline)
         shape = self._shape if lengths is None else self._shape.with_lengths(lengths)
@@ -205,6 +211,7 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
         raise InputError(
             f"expected times by field, such as forward, got {describe(times)}",
             field="times",
+            code=ErrorCode.TYPE,
         )
     flow, problem = shape.flow, shape.whole
     duration = flow.duration.copy()
@@ -212,7 +219,11 @@ def _with_times(shape: ReplicaShape, times: Mapping[str, Any]) -> Flow:
     kinds = {TIME_FIELDS[kind]: kind for kind in shape.instance.times.by_kind()}
     for name, entry in times.items():
         if name not in kinds:
-            raise InputError(f"expected {' or '.join(kinds)}", field=f"times.{name}")
+            raise InputError(
+                f"expected {' or '.join(kinds)}",
+                field=f"times.{name}",
+                code=ErrorCode.CONFLICT,
+            )
         ticks = _ticks(shape, f"times.{name}", entry, size)
         columns = np.flatnonzero(flow.kind == problem.kinds.index(kinds[name]))
         duration[:, columns] = ticks[flow.stage[columns]].T
@@ -231,6 +242,7 @@ def _ticks(
             f"expected a number, {size[0]} numbers (one per stage), or {size[0]} x {size[1]} (by "
             "stage and micro-batch)",
             field=field,
+            code=ErrorCode.LENGTH,
         )
     table = np.broadcast_to(table[:, None] if table.ndim == 1 else table, size)
     ticks, longest = (
@@ -240,7 +252,9 @@ def _ticks(
     if not ((ticks >= 0) & (ticks <= longest)).all():
         limit = shape.scale.time(longest)
         raise InputError(
-            f"expected times from 0 to {limit} {shape.scale.unit}", field=field
+            f"expected times from 0 to {limit} {shape.scale.unit}",
+            field=field,
+            code=ErrorCode.RANGE,
         )
     return ticks.astype(np.int64)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppsolve.models.core.problem import IntArray, Objective, Problem
 from ppsolve.models.core.result import StopReason
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.joint import (
     lower_joint,
@@ -229,6 +229,7 @@ def flow_of_all(instance: PipelineInstance) -> Flow:
             'expected "delay", "link" or "send_queue" where micro-batches may be exchanged',
             source=instance.name,
             field="p2p.mode",
+            code=ErrorCode.CONFLICT,
         )
     return flow
 

@@ -12,7 +12,7 @@ from ppsolve.models.core.problem import FREE
 from ppsolve.models.core.schedule import Schedule
 from ppsolve.models.core.violation import Violation
 from ppsolve.models.documents.base import describe
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS
 from ppsolve.models.kinds.pipeline.modes import CHOSEN_MODES, modes_of
@@ -101,12 +101,14 @@ def claimed_runtime(instance: PipelineInstance, document: Any) -> RuntimeFamily 
     claim = document[RULE]
     if not isinstance(claim, dict) or not isinstance(claim.get("name"), str):
         raise InputError(
-            f"expected a runtime with its name, got {describe(claim)}", field=RULE
+            f"expected a runtime with its name, got {describe(claim)}",
+            field=RULE,
+            code=ErrorCode.TYPE,
         )
     family = family_of(claim["name"])
     obstacle = family.obstacle(instance)
     if obstacle is not None:
-        raise InputError(obstacle, field=RULE)
+        raise InputError(obstacle, field=RULE, code=ErrorCode.UNSUPPORTED)
     return family
 
 
@@ -152,7 +154,9 @@ def runtime_violations(
             return _other_starts(instance, schedule, family, settings)
         modes, rows = modes_of(instance), rows_of(schedule)
         if rows is None:
-            raise InputError("an op runs in pieces, with others between them")
+            raise InputError(
+                "an op runs in pieces, with others between them", code=ErrorCode.RANGE
+            )
         wrong = (
             None
             if modes is None
@@ -162,7 +166,7 @@ def runtime_violations(
             counts = schedule.problem.chosen(CHOSEN_LAYERS)
             wrong = family.refused_layers(instance.layers, counts)
         if wrong is not None:
-            raise InputError(wrong)
+            raise InputError(wrong, code=ErrorCode.UNSUPPORTED)
         family.order_of(rows, shape_of(instance))
         wanted = as_waited(schedule.normalised(), family, instance)
         return other_starts(schedule, wanted, family.title)

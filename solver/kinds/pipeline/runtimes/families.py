@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ppsolve.models.documents.base import did_you_mean
-from ppsolve.models.documents.errors import ErrorCode, InputError
+from ppsolve.models.documents.errors import InputError
 from ppsolve.models.kinds.pipeline.modes import group_sizes
 from ppsolve.solver.kinds.pipeline.grammar import (
     BACKWARD,
@@ -233,10 +232,10 @@ def family_of(name: str) -> RuntimeFamily:
     """Return the runtime of this name; raises `InputError` where there is none."""
     known = {family.name: family for family in FAMILIES}
     if name not in known:
-        raise InputError(
-            f'unknown runtime "{name}"' + did_you_mean(name, known),
+        raise InputError.unknown(
+            "unknown runtime",
+            name,
+            known,
             field="runtime",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(known),
         )
     return known[name]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from ppsolve.models.core.problem import IntArray
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import KEPT, Layers
 from ppsolve.models.kinds.pipeline.modes import MemoryModes, modes_of
@@ -239,7 +239,7 @@ class RuntimeFamily:
         """
         wrong = self.fits(shape, self.title) or self.breaks(rows, shape, self.title)
         if wrong is not None:
-            raise InputError(wrong, field="schedule")
+            raise InputError(wrong, field="schedule", code=ErrorCode.UNSUPPORTED)
         if self.orders is None:
             return None
         latest, found = (-1, -1), ""

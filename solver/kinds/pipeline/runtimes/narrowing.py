@@ -6,7 +6,7 @@ from typing import Any
 
 from ppsolve.models.core.deferred import Deferred
 from ppsolve.models.core.result import Result
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.documents.text import instance_data
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.modes import KEEP, has_open_modes
@@ -43,7 +43,9 @@ class RuntimeNarrowing(Narrowing):
             self.first_share = SPLITS_SHARE
         reason = self.family.obstacle(instance)
         if reason is not None:
-            raise InputError(reason, source=instance.name, field=RULE)
+            raise InputError(
+                reason, source=instance.name, field=RULE, code=ErrorCode.UNSUPPORTED
+            )
 
     def task(self) -> Task:
         """Return the task of all orders, or of what the rules of the runtime admit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ppsolve.models.documents.base import did_you_mean
+from ppsolve.models.documents.errors import did_you_mean
 from ppsolve.solver.kinds.pipeline.layers.rules import FULL
 
 SELECTIVE = "selective"

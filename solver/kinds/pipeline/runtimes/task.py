@@ -21,7 +21,7 @@ from ppsolve.models.core.result import (
     StopReason,
 )
 from ppsolve.models.core.schedule import Schedule
-from ppsolve.models.documents.errors import DeadlockError, InputError
+from ppsolve.models.documents.errors import DeadlockError, ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.kinds.pipeline.layers import CHOSEN_LAYERS, in_chunks
 from ppsolve.models.kinds.pipeline.lowering import lower_pipeline, lower_split
@@ -281,13 +281,17 @@ class RuntimeTask(ScheduleTask):
     def begin_from(self, given: Any) -> None:
         """Refuse: every order is tried."""
         raise InputError(
-            f"expected none: {self.family.title} runs few orders", field="start"
+            f"expected none: {self.family.title} runs few orders",
+            field="start",
+            code=ErrorCode.CONFLICT,
         )
 
     def refuse_robust(self) -> None:
         """Refuse: every order is tried."""
         raise InputError(
-            f"expected none: {self.family.title} runs few orders", field="robust"
+            f"expected none: {self.family.title} runs few orders",
+            field="robust",
+            code=ErrorCode.CONFLICT,
         )
 
     def bottleneck(self) -> Bottleneck | None:
@@ -450,7 +454,7 @@ class _Ranks:
             return None
         reason = self.refusal(schedule)
         if reason is not None and by == START:
-            raise InputError(reason, field=START)
+            raise InputError(reason, field=START, code=ErrorCode.SCHEDULE)
         run = None if reason is not None else self._as_run(schedule)
         return None if run is None else self.admit(run, by, best, order)
 

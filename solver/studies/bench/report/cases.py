@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from ppsolve.models.core.result import HeuristicStatus, Status
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.bench.file import BenchPeer, BenchRecord
 
 OURS = "ppsolve"
@@ -170,6 +170,7 @@ def by_identity(
                 "settings: expected one record of it in a file that is compared",
                 source=f"{source}: line {number}",
                 field="instance",
+                code=ErrorCode.CONFLICT,
             )
         indexed[name(record)] = record
     return indexed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.bench.file import BenchRecord
 from ppsolve.solver.studies.bench.report.cases import (
     PROVED,
@@ -123,6 +123,7 @@ def _refuse_other_units(pair: Pair, sources: tuple[str, str]) -> None:
             f"is in {old.time_unit}: expected files about the same instances",
             source=sources[1],
             field="time_unit",
+            code=ErrorCode.UNIT,
         )
 
 

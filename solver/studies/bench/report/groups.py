@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import InputError
 from ppsolve.models.studies.bench.file import BenchRecord, Records
 
@@ -26,9 +25,12 @@ def grouped(records: Records, factors: Sequence[str]) -> Records:
     names = list(dict.fromkeys(name for row in values for name in row))
     for factor in factors:
         if factor not in names:
-            hint = did_you_mean(factor, names, listed=len(names))
-            raise InputError(
-                f'no record has a factor "{factor[:40]}"{hint}', field="--by"
+            raise InputError.unknown(
+                "no record has a factor",
+                factor,
+                names,
+                listed=len(names),
+                field="--by",
             )
     regrouped = [
         record.model_copy(

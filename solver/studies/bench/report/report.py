@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.studies.bench.file import Records
 from ppsolve.solver.studies.bench.report.cases import (
     Contradiction,
@@ -129,5 +129,7 @@ def _part(name: str, cases: Sequence[ScoredRecord]) -> FamilyFigures:
 def _refuse_empty(records: Records, source: str) -> None:
     if not records.records:
         raise InputError(
-            "expected results of a benchmark, there are none", source=source
+            "expected results of a benchmark, there are none",
+            source=source,
+            code=ErrorCode.MISSING,
         )

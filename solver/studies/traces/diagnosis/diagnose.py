@@ -14,7 +14,6 @@ import numpy as np
 
 from ppsolve.models.core.problem import FREE, IntArray
 from ppsolve.models.core.result import Status
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
 from ppsolve.models.studies.trace.table import KINDS, Trace
@@ -214,11 +213,13 @@ def _room(held: Sequence[int], capacity: Sequence[int]) -> tuple[int, ...]:
         text = (
             f"expected one number or {len(held)}, one for each device, got {len(room)}"
         )
-        raise InputError(text, field="--capacity")
+        raise InputError(text, field="--capacity", code=ErrorCode.LENGTH)
     for device, (had, has) in enumerate(zip(held, room, strict=True)):
         if had > has:
             text = f"expected at least {had} for device {device}, which held so many activations"
-            raise InputError(f"{text} at once, got {has}", field="--capacity")
+            raise InputError(
+                f"{text} at once, got {has}", field="--capacity", code=ErrorCode.RANGE
+            )
     return room
 
 
@@ -435,17 +436,13 @@ def changed_instance(
     }
     key = change.replace("-", " ")
     if key not in by_name:
-        hint = did_you_mean(key, by_name)
-        raise InputError(
-            f'unknown change "{change[:40]}"{hint}',
-            field="--change",
-            code=ErrorCode.UNKNOWN_NAME,
-            expected=tuple(by_name),
-        )
+        raise InputError.unknown("unknown change", key, by_name, field="--change")
     variant = by_name[key]
     if isinstance(variant, Help):
         raise InputError(
-            f"{key} means nothing here: {variant.assumes}", field="--change"
+            f"{key} means nothing here: {variant.assumes}",
+            field="--change",
+            code=ErrorCode.CONFLICT,
         )
     if variant.name == "exchange":
         by_replay = sorted(steps, key=lambda step: max(step.replays))
