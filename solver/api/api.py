@@ -22,7 +22,8 @@ from ppsolve.solver.api.kinds import kind_of
 from ppsolve.solver.api.own_bounds import (
     NamedBound,
     chosen_bounds,
-    compared_bounds,
+    compared,
+    proposed_bounds,
 )
 from ppsolve.solver.api.registry import Named, chosen_heuristics, find_heuristic
 from ppsolve.solver.api.runtimes import narrowed, optimize_for
@@ -93,8 +94,8 @@ def optimize(
         Further heuristics to run, in the same forms.
     bounds : sequence of str or callable
         Lower bounds of your own: functions as for `heuristics` that return a number in the unit of
-        values. They are run after the search and listed in `Result.own_bounds`. They prove nothing,
-        and one above the best schedule is listed as refuted.
+        values. They run before the search, for a tenth of the time limit, and are listed in
+        `Result.own_bounds`. They prove nothing; one above the best schedule is refuted.
     on_progress : callable or None
         Called with each event, at least each second, on several threads but never by two at once.
         If it returns `ppsolve.STOP`, the call ends as with `stop`. If it raises an error, the call
@@ -156,7 +157,8 @@ def optimize(
     listener = None if on_progress is None else HeededListener(on_progress, clock)
     kind = kind_of(instance)
     selection = chosen_heuristics(instance, options.heuristics, more_heuristics)
-    own, asked = chosen_bounds(bounds), instance
+    share = clock.share(params.steps.own_bounds_share)
+    own = list(proposed_bounds(chosen_bounds(bounds), instance, share, exact=exact))
 
     def solve_alone(inner: Instance, limit: Clock) -> Result:
         task = kind_of(inner).task(inner, exact=exact)
@@ -201,8 +203,8 @@ def optimize(
     if inner is not None:
         result = of_both_levels(inner, result, inner_results)
     if own:
-        judged = compared_bounds(own, asked, result, exact=exact)
-        result = result.model_copy(update={"own_bounds": tuple(judged)})
+        judged = tuple(compared(bound, result) for bound in own)
+        result = result.model_copy(update={"own_bounds": judged})
     if listener is not None:
         listener.raise_error(result)
     return result

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
-from ppsolve.models.documents.base import did_you_mean
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.bounds.params import FrontierParams
 from ppsolve.solver.exact.params import ExactParams
@@ -38,6 +37,7 @@ class StepParams:
     robust_share: float = (
         0.2  # for a schedule that jitter delays less, where that is asked for
     )
+    own_bounds_share: float = 0.1  # for bounds of the user, before anything else
     any_order_share: float = (
         1.0  # for the best of all schedules beside those of a runtime; 0: not sought
     )
@@ -147,14 +147,15 @@ class SearchParams:
         budgets = dict(paths(self))
         for path, value in values.items():
             if path not in budgets:
-                raise InputError(
-                    f'unknown budget "{path[:60]}"' + did_you_mean(path, budgets),
-                    code=ErrorCode.UNKNOWN_NAME,
-                    expected=tuple(budgets),
+                raise InputError.unknown(
+                    "unknown budget",
+                    path,
+                    budgets,
                 )
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(
-                    f"expected a number of at least 0 for {path}, got {value}"
+                    f"expected a number of at least 0 for {path}, got {value}",
+                    code=ErrorCode.TYPE,
                 )
             varied = _with(varied, path.split("."), type(budgets[path])(value))
         return varied
@@ -170,7 +171,9 @@ def budgets_of(texts: Iterable[str]) -> dict[str, float]:
         except ValueError:
             is_given = ""
         if not is_given:
-            raise InputError(f'expected PATH=NUMBER, got "{text[:60]}"')
+            raise InputError(
+                f'expected PATH=NUMBER, got "{text[:60]}"', code=ErrorCode.SYNTAX
+            )
     return budgets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,29 @@ def test_a_bug_fails_the_bound_alone() -> None:
     assert str(crash.reason).startswith("ZeroDivisionError: division by zero (test_own")
     assert (other.status, other.reason) == ("not_applicable", "needs three devices")
     assert silent.status == "not_applicable"
+
+
+def test_a_bound_without_an_answer_leaves_the_search_its_time() -> None:
+    released = threading.Event()
+
+    def endless(instance: PipelineInstance) -> int:
+        released.wait()
+        return 1
+
+    try:
+        result = ppsolve.optimize(
+            TWO_BY_THREE, bounds=[endless, work], params=BRIEF, time_limit=20
+        )
+    finally:
+        released.set()
+    late, other = result.own_bounds
+    assert (late.status, late.reason) == (OwnBoundStatus.FAILED, own_bounds.LATE)
+    # Its time is over too, and so short an answer is not cut off.
+    assert other.status in {OwnBoundStatus.NOT_REFUTED, OwnBoundStatus.FAILED}
+    assert (result.value, result.status) == (BEST, "OPTIMAL")
+
+
+BRIEF = {"steps.own_bounds_share": 0.005}
 
 
 def test_what_is_no_function_is_refused() -> None:
