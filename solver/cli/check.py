@@ -42,7 +42,9 @@ def check_command(
     fed: FedOrder = None,
     proves_bound: Annotated[
         bool,
-        flag("Prove the bound of the result again, as long as it takes.", "--bound"),
+        flag(
+            "Prove the bound of the result again, however long that takes.", "--bound"
+        ),
     ] = False,
     exact: opt.Exact = False,
     as_json: opt.Json = False,

@@ -211,7 +211,9 @@ def convert_torch_csv_command(
     say(f"note: {pipeline.objective} {entry.value} {unit}, {how}")
 
 
-@group.command("sapp", short_help="Layers of SAPP to an instance, its answer beside.")
+@group.command(
+    "sapp", short_help="SAPP's layers to an instance, and its answer to a result."
+)
 def convert_sapp_command(
     layers: Annotated[str, argument("LAYERS", "SAPP's layers (JSON); - is stdin.")],
     stages: Annotated[int, value("P", "Devices of the pipeline.", min=1)],

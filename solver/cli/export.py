@@ -46,13 +46,13 @@ class RuntimeOptions:
         ),
     ] = None
     layers: Annotated[
-        str | None, value("N,N,...", "Layers of each stage; a plan has its own.")
+        str | None, value("N,N,...", "Layers of each stage; a plan needs none.")
     ] = None
     model: Annotated[
         str | None,
         value(
             "LAYERS",
-            "What these layers are, such as Et*10L; decoder layers by default.",
+            "Kinds of these layers, such as Et*10L [decoder layers].",
         ),
     ] = None
     recompute: Annotated[
@@ -122,7 +122,10 @@ def export_command(
     output: opt.TextOutput = "-",
     instance: Annotated[
         Path | None,
-        value("FILE", "Instance, if the file contains none; a schedule is checked."),
+        value(
+            "FILE",
+            "Instance, if the file contains none; the schedule is checked with it.",
+        ),
     ] = None,
     heuristic: Annotated[
         str | None, value("NAME", "Export this heuristic's order instead.")

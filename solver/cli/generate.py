@@ -57,13 +57,19 @@ def generate_command(
     stages_per_device: Annotated[
         int | None, Option(help="Stages of each device.")
     ] = None,
-    forward: Annotated[Text, _text("Forward.")] = None,
-    backward: Annotated[Text, _text("Full backward.")] = None,
-    backward_input: Annotated[Text, _text("Input-gradient backward.")] = None,
-    backward_weight: Annotated[Text, _text("Weight-gradient backward.")] = None,
-    allreduce: Annotated[Text, _text("Gradient all-reduce.")] = None,
-    optimizer: Annotated[Text, _text("Optimizer step.")] = None,
-    p2p: Annotated[Text, _text("Latency.", "--p2p", "--p2p-latency")] = None,
+    forward: Annotated[Text, _text("Time of a forward.")] = None,
+    backward: Annotated[Text, _text("Time of a whole backward.")] = None,
+    backward_input: Annotated[
+        Text, _text("Time of an input-gradient backward.")
+    ] = None,
+    backward_weight: Annotated[
+        Text, _text("Time of a weight-gradient backward.")
+    ] = None,
+    allreduce: Annotated[Text, _text("Time of a gradient all-reduce.")] = None,
+    optimizer: Annotated[Text, _text("Time of an optimizer step.")] = None,
+    p2p: Annotated[
+        Text, _text("Latency of a transfer.", "--p2p", "--p2p-latency")
+    ] = None,
     p2p_mode: Annotated[
         Text, _text("delay, link, nic, send_queue, buffered or rendezvous.")
     ] = None,
@@ -85,9 +91,9 @@ def generate_command(
 ) -> None:
     """Write a pipeline instance: by options, a profile, or at random.
 
-    `ppsolve generate --seed 7 -o FILE` draws a heterogeneous one: 4-8 devices, 8-12 micro-batches,
-    F and I of 50-150 and W of 30-100 per stage, p2p 10, memory for p activations on each device.
-    Any option overrides what the seed or the profile would give.
+    `ppsolve generate --seed 7 -o FILE` draws an instance with uneven stages: 4-8 devices,
+    8-12 micro-batches, F and I of 50-150 and W of 30-100 per stage, p2p 10, memory for p
+    activations on each device. Any option overrides what the seed or the profile would give.
     """
     texts = {
         name: value

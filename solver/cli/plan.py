@@ -164,9 +164,9 @@ def plan_init_command(
     hidden: Annotated[int, value("N", "Hidden size.")],
     heads: Annotated[int, value("N", "Attention heads.")],
     sequence_length: Annotated[int, value("N", "Tokens of a sample.")],
-    vocabulary: Annotated[int, value("N", "Words.")],
+    vocabulary: Annotated[int, value("N", "Tokens in the vocabulary.")],
     batch_size: Annotated[int, value("N", "Samples of a step.")],
-    devices: Annotated[int, value("X", "All devices.")],
+    devices: Annotated[int, value("X", "Devices of the cluster.")],
     memory: Annotated[str, value("X", "Bytes of a device, 80GB.")],
     flops: Annotated[float, value("X", "FLOP/s that a device achieves, 180e12.")],
     bandwidth: Annotated[str, value("X", "Bytes/s within a node, 200GB/s.")],
@@ -180,7 +180,8 @@ def plan_init_command(
         float, value("X", "Microseconds of a transfer [0].", show_default=False)
     ] = 0.0,
     kv_heads: Annotated[
-        int | None, value("N", "Heads of keys and values, as of GQA [heads].")
+        int | None,
+        value("N", "Heads of keys and values, fewer than --heads with GQA [heads]."),
     ] = None,
     head_dim: Annotated[
         int | None, value("N", "Width of a head [hidden / heads].")
@@ -189,7 +190,8 @@ def plan_init_command(
         int | None, value("N", "Width of the feed-forward layer [4 x hidden].")
     ] = None,
     gated: Annotated[
-        bool, flag("Like Llama: gated layers, no biases, no dropout.", "--gated")
+        bool,
+        flag("Use gated layers without biases and dropout, as Llama does.", "--gated"),
     ] = False,
     experts: Annotated[
         int, value("N", "Experts of a block [0].", show_default=False)
@@ -205,19 +207,30 @@ def plan_init_command(
         int | None, value("N", "Width of an expert [that of --ffn].")
     ] = None,
     dense_layers: Annotated[
-        int, value("N", "First blocks without experts [0].", show_default=False)
+        int,
+        value(
+            "N", "Number of first blocks that have no experts [0].", show_default=False
+        ),
     ] = 0,
     query_rank: Annotated[
         int, value("N", "Latent attention: rank of queries [none].", show_default=False)
     ] = 0,
     kv_rank: Annotated[
-        int, value("N", "Rank of keys and values [none].", show_default=False)
+        int,
+        value(
+            "N", "Latent attention: rank of keys and values [none].", show_default=False
+        ),
     ] = 0,
     rope_dim: Annotated[
-        int, value("N", "Positions of a head [none].", show_default=False)
+        int,
+        value(
+            "N",
+            "Latent attention: dimensions of a head for positions [none].",
+            show_default=False,
+        ),
     ] = 0,
     flash_attention: Annotated[
-        bool, flag("Attention keeps no scores.", "--flash-attention")
+        bool, flag("Use flash attention, which keeps no scores.", "--flash-attention")
     ] = False,
     microbatch_sizes: Annotated[
         str, value("A,B", "Samples of a micro-batch [1].", show_default=False)
@@ -226,7 +239,10 @@ def plan_init_command(
         str, value("A,B", "Devices that share each layer [1].", show_default=False)
     ] = "1",
     sequence_parallel: Annotated[
-        bool, flag("These devices share sequences too.", "--sequence-parallel")
+        bool,
+        flag(
+            "Devices that share a layer split its sequences too.", "--sequence-parallel"
+        ),
     ] = False,
     context_parallel: Annotated[
         int, value("N", "Devices that share each sequence [1].", show_default=False)
@@ -253,7 +269,7 @@ def plan_init_command(
 ) -> None:
     """Write a plan request from the sizes of a decoder and a cluster.
 
-    Times are operations divided by the rate that a device achieves, memory comes from formulas.
+    Each time is a number of operations divided by the rate that a device achieves.
     Replace both by what you measure, then give the file to `ppsolve plan`.
     """
     settings = {key: value for key, value in locals().items() if value is not None}

@@ -21,7 +21,10 @@ def serve_command(
     ] = 8765,
     host: Annotated[
         str,
-        value("NAME", "Address to listen at; others than this machine's need a token."),
+        value(
+            "NAME",
+            "Address to listen at; one that other machines can reach needs a token.",
+        ),
     ] = "127.0.0.1",
     store: Annotated[
         Path | None, value("FILE", "Keep jobs here [they end with the service].")
@@ -33,7 +36,8 @@ def serve_command(
         Path | None, value("FILE", "File with the token that requests must carry.")
     ] = None,
     origin: Annotated[
-        list[str] | None, value("URL", "Pages of this site may ask; repeatable.")
+        list[str] | None,
+        value("URL", "Let pages of this site send requests; repeatable."),
     ] = None,
     dask: Annotated[
         str | None, value("ADDRESS", "Run jobs on the cluster of this dask scheduler.")
@@ -42,12 +46,13 @@ def serve_command(
         float, value("S", "Largest time limit of a job.", min=1)
     ] = 3600.0,
     memory_limit: Annotated[
-        float | None, value("GIB", "GiB of each job [its share of 90%].", min=0.1)
+        float | None,
+        value("GIB", "Memory of a job in GiB [an equal share of 90%].", min=0.1),
     ] = None,
 ) -> None:
     """Answer questions and run jobs over HTTP, with a page to try them on.
 
-    Needs the extra `serve`. Ctrl-C ends it; with --store, jobs that were running are run again by
+    Needs the extra `serve`. Ctrl-C ends the service; with --store, unfinished jobs are run again by
     the next service with the same file.
     """
     settings = _settings()(
@@ -73,7 +78,7 @@ def explore_command(
         argument("[INSTANCE]", "Instance to begin with (JSON).", show_default=False),
     ] = None,
     no_browser: Annotated[
-        bool, flag("Print the address only.", "--no-browser")
+        bool, flag("Print the address and open no browser.", "--no-browser")
     ] = False,
 ) -> None:
     """Open a page that shows schedules while you change a pipeline.

@@ -228,12 +228,16 @@ def show_command(
     links: Annotated[
         bool, flag("Also draw links and comm streams.", "--links")
     ] = False,
-    first: Annotated[float, value("T", "Draw from here.", "--from", min=0)] = 0.0,
-    last: Annotated[float | None, value("T", "Draw up to here.", "--to", min=0)] = None,
+    first: Annotated[
+        float, value("T", "Begin the chart at this time.", "--from", min=0)
+    ] = 0.0,
+    last: Annotated[
+        float | None, value("T", "End the chart at this time.", "--to", min=0)
+    ] = None,
     order: Annotated[
         bool,
         flag(
-            "Only print the order: a line per name (kind overlap) or per device (pipeline).",
+            "Print only the order: one line per name (kind overlap) or per device (pipeline).",
             "--order",
         ),
     ] = False,
@@ -246,12 +250,12 @@ def show_command(
     picture: Annotated[
         FigureKind | None,
         Option(
-            help="What the picture shows; by default the curve of a curve, the schedule of a "
+            help="What to draw; by default the curve of a curve, the schedule (gantt) of a "
             "result."
         ),
     ] = None,
     title: Annotated[
-        str | None, value("TEXT", 'First line; "" for no lines above.')
+        str | None, value("TEXT", 'Title of the picture; "" for none.')
     ] = None,
     inches: Annotated[
         float | None,
@@ -265,9 +269,9 @@ def show_command(
     """Draw a schedule in the terminal, or as a picture for a paper.
 
     `show RESULT` uses the instance in the result; `show INSTANCE RESULT` is for results without
-    one. A broken rule is a warning. `show INSTANCE --heuristic NAME` draws a heuristic; `show
-    INSTANCE` describes it; `show PLAN` draws the winner, `show CURVE` the curve, `show WHAT-IF` the
-    table.
+    one. If the schedule breaks a rule, the command warns and draws it. `show INSTANCE --heuristic
+    NAME` draws a heuristic; `show INSTANCE` describes the instance; `show PLAN` draws the winner,
+    `show CURVE` the curve, `show WHAT-IF` the table.
     """
     pictures = WantedPictures(
         {"png": png, "svg": svg, "pdf": pdf}, picture, title, inches

@@ -43,7 +43,7 @@ def stress_command(
     instance: Annotated[
         Path | None, value("FILE", "Instance, if the result contains none.")
     ] = None,
-    runs: Annotated[int, value("N", "Runs.", min=1)] = RUNS,
+    runs: Annotated[int, value("N", "Number of random replays.", min=1)] = RUNS,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
     output: opt.Output = None,

@@ -55,7 +55,7 @@ Tolerance = Annotated[
     float | None,
     value(
         "SECONDS",
-        "Largest error of the times [0.0001, less for short ops, at least their resolution].",
+        "Largest error of recorded times [0.0001; less for short ops; at least the clock's step].",
     ),
 ]
 
@@ -72,7 +72,7 @@ Chunks = Annotated[
     int | None,
     value(
         "V",
-        "Stages of each rank, of a profile without names of ops that fits several schedules.",
+        "Stages of each rank, if the profile names no ops and fits several schedules.",
     ),
 ]
 
