@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,6 +53,10 @@ def refused(changes: dict[str, Any]) -> tuple[str, str | None, Any]:
         ({"objective": "speed"}, "value", "objective", "'makespan' or 'device_span'"),
         ({"kind": "tube"}, "unknown-name", "kind", ("pipeline", "graph", "kfac", "overlap")),
         ({"memory": {}}, "missing", "memory.capacity", None),
+        ({"times": {"forward": [1], "backward": 2}}, "length", "times.forward",
+         "a number or 2 entries (one per stage)"),
+        ({"placement": "linear", "stages_per_device": 2}, "conflict", "stages_per_device",
+         '1 with placement "linear"'),
         ({"schema": 2}, "value", "schema", "1 (the only version)"),
     ],
 )  # fmt: skip
@@ -76,6 +81,31 @@ def test_files_and_texts_have_codes_of_their_own(tmp_path: Any) -> None:
             ppsolve.load_instance(file)
         codes.append(caught.value.code)
     assert codes == [ErrorCode.FILE, ErrorCode.SYNTAX]
+
+
+def test_unknown_names_come_with_all_right_names() -> None:
+    calls: list[tuple[Callable[[], object], str, str]] = [
+        (lambda: ppsolve.simulate(ppsolve.parse_instance(PIPELINE), "1f2b"), "1f1b", ""),
+        (lambda: ppsolve.optimize(ppsolve.parse_instance(PIPELINE), runtime="tork"),
+         "torch", "runtime"),
+        (lambda: ppsolve.optimize(ppsolve.parse_instance(PIPELINE), params={"exact.x": 1}),
+         "exact.quick_ops", ""),
+    ]  # fmt: skip
+    for call, right, field in calls:
+        with pytest.raises(InputError) as caught:
+            call()
+        error = caught.value
+        assert (error.code, error.field or "") == (ErrorCode.UNKNOWN_NAME, field)
+        assert right in (error.expected or ())
+
+
+def test_a_schedule_that_breaks_a_rule_has_a_code() -> None:
+    instance = ppsolve.parse_instance(PIPELINE)
+    broken = ppsolve.optimize(instance, time_limit=0).model_dump(mode="json")
+    broken["schedule"]["ops"].pop()
+    with pytest.raises(InputError) as caught:
+        ppsolve.optimize(instance, start=broken, time_limit=0)
+    assert caught.value.code == ErrorCode.SCHEDULE
 
 
 def test_requests_for_plans_are_parsed_with_the_same_errors() -> None:
