@@ -157,7 +157,7 @@ def run() -> None:
     # Looking for plugins of pydantic means reading what every installed package declares.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # What imports make is never garbage; looking for it takes a tenth of a short command.
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     end_like_ctrl_c()
     open_streams()
     try:
