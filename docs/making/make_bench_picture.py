@@ -24,7 +24,7 @@ FOLDERS = (ROOT / "instances/few_microbatches", ROOT / "instances/memory_scan")
 PUBLISHED = "1f1b,gpipe,looped-bfs,zb-1p,zb-h1,list-tail,list-backward-first"
 OWN = ROOT / "examples/own_heuristic.py"
 PICTURE = ROOT / "docs/pictures/bench-report.png"
-WIDTH, HEIGHT = 1350, 1940
+WIDTH, HEIGHT = 1350, 1350
 COLOURS = 128
 """Enough for letters and lines; more would take more bytes."""
 

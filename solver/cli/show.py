@@ -229,7 +229,13 @@ def show_command(
         bool, flag("Also draw links and comm streams.", "--links")
     ] = False,
     first: Annotated[
-        float, value("T", "Begin the chart at this time.", "--from", min=0)
+        float,
+        value(
+            "T",
+            "Begin the chart at this time, in the instance's unit.",
+            "--from",
+            min=0,
+        ),
     ] = 0.0,
     last: Annotated[
         float | None, value("T", "End the chart at this time.", "--to", min=0)

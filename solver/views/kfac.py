@@ -48,7 +48,12 @@ from ppsolve.solver.views.tables import (
     indented,
     table_of,
 )
-from ppsolve.solver.views.time_units import readable_times
+from ppsolve.solver.views.time_units import (
+    in_readable_unit,
+    ratio_of_units,
+    readable_times,
+    readable_unit,
+)
 from ppsolve.solver.views.wording import ITERATIONS, with_unit
 
 
@@ -73,6 +78,8 @@ def report_of_refresh(view: ScheduleView, period: float) -> ScheduleReport:
     refresh = (
         source if isinstance(source, RefreshResult | RefreshEntry) else RefreshFigures()
     )
+    if isinstance(refresh, RefreshResult | RefreshEntry):
+        refresh, unit = in_readable_unit(refresh, unit)
     return ScheduleReport(
         view.title,
         chart,
@@ -196,7 +203,13 @@ def _replicas(pattern: RefreshPattern) -> str:
 
 
 def _devices(pattern: RefreshPattern) -> RenderableType:
-    time, unit, period = pattern.scale.time, pattern.scale.unit, pattern.period
+    period = pattern.period
+    unit = readable_unit(pattern.scale.unit, pattern.scale.time(period))
+    factor = ratio_of_units(pattern.scale.unit, unit)
+
+    def time(ticks: int) -> float:
+        return pattern.scale.time(ticks) * factor
+
     fields: tuple[Field[DevicePattern], ...] = (
         Field("device", lambda device: device.device, 0, str),
         Field(f"pipeline\n({unit})", lambda device: time(_pipeline(device)), 1, figure),

@@ -37,7 +37,8 @@ _RANK = list(wording.ENTRY_STYLE)
 
 def summary_line(result: Result) -> Text:
     """Return the outcome in one line, for `--quiet`."""
-    result, _ = in_readable_unit(result, result.time_unit)
+    error, unit = result.tick_error, result.time_unit
+    result, _ = in_readable_unit(result, unit)
     line = _headed(result.instance, result.status, wording.STATUS_STYLE[result.status])
     value, bound = figures(result.value, result.bound)
     if result.value is not None:
@@ -45,11 +46,8 @@ def summary_line(result: Result) -> Text:
     if result.bound is not None:
         line.append(f", bound {bound}, gap {percent(result.gap)}")
     line.append(drawing_of(result.kind).summary(result))
-    if result.tick_error:
-        unit = result.time_unit
-        line.append(
-            f", on ticks (given times: at most {at_most(result.tick_error)} {unit} lower)"
-        )
+    if error:
+        line.append(f", on ticks (given times: at most {at_most(error)} {unit} lower)")
     if result.reason:
         line.append(f" ({result.reason})")
     line.append(f", {seconds(result.wall_seconds)}")

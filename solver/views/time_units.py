@@ -12,7 +12,7 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Result
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.solver.views.figures import figure, figures
 
-Answer = TypeVar("Answer", Result, HeuristicEntry)
+Answer = TypeVar("Answer", bound=Result | HeuristicEntry)
 
 COUNTS = frozenset(
     {"value", "bound"}
