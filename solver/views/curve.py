@@ -22,6 +22,7 @@ from ppsolve.solver.views.colours import BLUE, GREY, VERMILION, lightened
 from ppsolve.solver.views.figures import ABSENT, figure, percent, ratio
 from ppsolve.solver.views.plot.sheet import SHEET, sheet_of, write_title
 from ppsolve.solver.views.tables import FittingTable, TableColumn, indented
+from ppsolve.solver.views.time_units import readable_rate, scaled
 from ppsolve.solver.views.wording import spaced
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ BOUND = 9
 
 def curve_report(curve: Curve) -> RenderableType:
     """Return a sentence, and a table with a bar for each point."""
+    curve = _in_readable_unit(curve)
     per_microbatch = curve.over is Over.MICROBATCHES
     heights = [p.microbatch_time if per_microbatch else p.value for p in curve.points]
     low = min((height for height in heights if height is not None), default=0.0)
@@ -67,6 +69,28 @@ def curve_report(curve: Curve) -> RenderableType:
         ),
     )
     return Group(Text(_sentence(curve), "bold"), Text(), indented(table))
+
+
+SOLVED_TIMES = ("value", "bound", "microbatch_time")
+"""Fields of a solved point that are times."""
+
+
+def _in_readable_unit(curve: Curve) -> Curve:
+    times = [time for point in curve.points for time in (point.value, point.bound)]
+    unit, factor = readable_rate(curve.time_unit, times)
+    points = tuple(
+        scaled(point, factor, *SOLVED_TIMES).model_copy(
+            update={
+                "heuristics": tuple(
+                    scaled(h, factor, "value") for h in point.heuristics
+                )
+            }
+        )
+        for point in curve.points
+    )
+    kept = curve.kept and tuple(scaled(k, factor, *SOLVED_TIMES) for k in curve.kept)
+    changes = {"points": points, "kept": kept, "time_unit": unit}
+    return curve.model_copy(update=changes)
 
 
 def _heuristic_columns(curve: Curve) -> Iterator[TableColumn]:

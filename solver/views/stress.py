@@ -8,7 +8,7 @@ from rich.text import Text
 from ppsolve.models.studies.stress import StressEntry, StressReport
 from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import Field, FittingTable, TableColumn, indented
-from ppsolve.solver.views.time_units import ratio_of_units, readable_unit
+from ppsolve.solver.views.time_units import readable_rate, scaled
 
 
 def stress_report(report: StressReport) -> RenderableType:
@@ -39,16 +39,8 @@ def stress_report(report: StressReport) -> RenderableType:
 
 
 def _in_readable_unit(report: StressReport) -> StressReport:
-    unit = readable_unit(report.time_unit, max(e.worst for e in report.entries))
-    factor = ratio_of_units(report.time_unit, unit)
-    if factor == 1.0:
-        return report
-    entries = tuple(
-        entry.model_copy(
-            update={name: getattr(entry, name) * factor for name in _TIMES}
-        )
-        for entry in report.entries
-    )
+    unit, factor = readable_rate(report.time_unit, (e.worst for e in report.entries))
+    entries = tuple(scaled(entry, factor, *_TIMES) for entry in report.entries)
     return report.model_copy(update={"entries": entries, "time_unit": unit})
 
 

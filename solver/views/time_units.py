@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -12,6 +13,7 @@ from ppsolve.models.core.result import Figure, HeuristicEntry, Result
 from ppsolve.models.core.timescale import UNITS_PER_SECOND
 from ppsolve.solver.views.figures import figure, figures
 
+Document = TypeVar("Document", bound=BaseModel)
 Answer = TypeVar("Answer", bound=Result | HeuristicEntry)
 
 COUNTS = frozenset(
@@ -35,14 +37,28 @@ def readable_unit(unit: str, longest: float) -> str:
     return next((u for u in larger if longest * ratio_of_units(unit, u) < MOST), unit)
 
 
-def readable_times(unit: str, *times: float | None) -> tuple[list[str], str]:
-    """Return times as people read them, and the unit: ``384.7`` and ``ms``."""
+def readable_rate(unit: str, times: Iterable[float | None]) -> tuple[str, float]:
+    """Return the unit in which people read these times, and the factor to it."""
     longest = max((time for time in times if time is not None), default=0.0)
     shown = readable_unit(unit, longest)
-    factor = ratio_of_units(unit, shown)
+    return shown, ratio_of_units(unit, shown)
+
+
+def readable_times(unit: str, *times: float | None) -> tuple[list[str], str]:
+    """Return times as people read them, and the unit: ``384.7`` and ``ms``."""
+    shown, factor = readable_rate(unit, times)
     if factor == 1.0:
         return figures(*times), shown
     return figures(*(None if t is None else t * factor for t in times)), shown
+
+
+def scaled(document: Document, factor: float, *times: str) -> Document:
+    """Return a document with these of its fields multiplied by a factor, where they are known."""
+    if factor == 1.0:
+        return document
+    known = {name: getattr(document, name) for name in times}
+    changes = {name: time * factor for name, time in known.items() if time is not None}
+    return document.model_copy(update=changes)
 
 
 def in_unit(answer: Answer, old_unit: str, unit: str) -> Answer:

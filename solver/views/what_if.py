@@ -9,14 +9,16 @@ from ppsolve.models.core.result import Status
 from ppsolve.models.documents.printable import printable
 from ppsolve.models.studies.what_if import WhatIf, WhatIfRow
 from ppsolve.solver.studies.changes import shown
-from ppsolve.solver.views.curve import proof_cell, value_cell
+from ppsolve.solver.views.curve import SOLVED_TIMES, proof_cell, value_cell
 from ppsolve.solver.views.figures import figure, percent
 from ppsolve.solver.views.tables import FittingTable, TableColumn
+from ppsolve.solver.views.time_units import readable_rate, scaled
 from ppsolve.solver.views.wording import spaced
 
 
 def what_if_report(study: WhatIf) -> RenderableType:
     """Return a sentence, the table of all changes, and why some leave no schedule."""
+    study = _in_readable_unit(study)
     rows = study.rows
     best, gains = _best(study), [row.gain for row in rows]
     has_peak = any(row.peak_memory is not None for row in rows)
@@ -39,6 +41,13 @@ def what_if_report(study: WhatIf) -> RenderableType:
     ]
     below = [Text(), *notes] if notes else []
     return Group(what_if_line(study), Text(), table, *below)
+
+
+def _in_readable_unit(study: WhatIf) -> WhatIf:
+    times = [time for row in study.rows for time in (row.value, row.bound)]
+    unit, factor = readable_rate(study.time_unit, times)
+    rows = tuple(scaled(row, factor, *SOLVED_TIMES) for row in study.rows)
+    return study.model_copy(update={"rows": rows, "time_unit": unit})
 
 
 def what_if_line(study: WhatIf) -> Text:

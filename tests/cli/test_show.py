@@ -395,3 +395,6 @@ def test_figures_are_in_the_unit_of_the_axis(tmp_path):
     assert "peak, device 0  70.0 GB" in run("simulate", path, "--heuristic", "gpipe")
     assert "bound 10,000 ms" in run("optimize", path, "-o", result)
     assert "schedule (ms)" in run("stress", result, "--jitter", 0.05, "--runs", 10)
+    path.write_text(json.dumps(fine | {"memory": None}))
+    assert "(ms)" in run("what-if", path, "--microbatches", 3)
+    assert "value (ms)" in run("curve", path, "--microbatches", "2,3")
