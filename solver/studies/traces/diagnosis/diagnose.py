@@ -436,7 +436,7 @@ def changed_instance(
     }
     key = change.replace("-", " ")
     if key not in by_name:
-        raise InputError.unknown("unknown change", key, by_name, field="--change")
+        raise InputError.unknown("unknown change", change, by_name, field="--change")
     variant = by_name[key]
     if isinstance(variant, Help):
         raise InputError(
