@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.solver.service.settings import ServiceSettings
 
 
@@ -72,7 +72,7 @@ def listening(settings: ServiceSettings) -> socket.socket:
     except OSError as error:
         listener.close()
         text = f"cannot listen at {settings.host}: {error.strerror}"
-        raise InputError(text, field="--port") from None
+        raise InputError(text, field="--port", code=ErrorCode.FILE) from None
     return listener
 
 

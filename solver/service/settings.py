@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ppsolve.models.documents.errors import InputError
+from ppsolve.models.documents.errors import ErrorCode, InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -52,4 +52,5 @@ class ServiceSettings:
 def expect_installed() -> None:
     """Raise `InputError` without the packages of the service."""
     if not all(map(find_spec, ("fastapi", "uvicorn"))):
-        raise InputError("the service is not installed; install ppsolve[serve]")
+        text = "the service is not installed; install ppsolve[serve]"
+        raise InputError(text, code=ErrorCode.NOT_INSTALLED)

@@ -102,7 +102,7 @@ class Layers(StrictModel):
                     else "backward"
                 )
                 text = f"expected {names}, as of the body; 0 where there is none"
-                raise InputError(text, field=field)
+                raise InputError(text, field=field, code=ErrorCode.CONFLICT)
         seen = {KEPT}
         for number, mode in enumerate(self.recompute):
             if mode.name in seen:
