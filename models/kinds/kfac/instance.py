@@ -302,24 +302,17 @@ class KfacInstance(Instance):
                 field="pipeline",
                 code=ErrorCode.CONFLICT,
             )
-        if self.pipeline.slices is not None:
-            raise InputError(
-                "expected whole micro-batches",
-                field="pipeline.slices",
-                code=ErrorCode.UNSUPPORTED,
-            )
-        if self.pipeline.speed is not None:
-            raise InputError(
-                "expected devices of one speed",
-                field="pipeline.speed",
-                code=ErrorCode.UNSUPPORTED,
-            )
-        if self.pipeline.overlap is not None:
-            raise InputError(
-                "expected a pipeline without fused blocks",
-                field="pipeline.overlap",
-                code=ErrorCode.CONFLICT,
-            )
+        for field, right in (
+            ("slices", "whole micro-batches"),
+            ("speed", "devices of one speed"),
+            ("overlap", "a pipeline without fused blocks"),
+        ):
+            if getattr(self.pipeline, field) is not None:
+                raise InputError(
+                    f"expected {right}",
+                    field=f"pipeline.{field}",
+                    code=ErrorCode.UNSUPPORTED,
+                )
         if self.pipeline.time_unit != self.time_unit:
             raise InputError(
                 f'expected "{self.time_unit}" as of the instance, got "{self.pipeline.time_unit}"',
