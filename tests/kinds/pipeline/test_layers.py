@@ -128,7 +128,7 @@ REFUSED = [
             }
         },
         "layers.last",
-        "that the body has",
+        "expected backward, as of the body",
     ),
     ({"times": {"forward": 1, "backward": 2}}, "times.forward", "in layers, got both"),
     (
