@@ -344,7 +344,9 @@ _CODES = {
     "missing": ErrorCode.MISSING,
     "too_short": ErrorCode.LENGTH,
     "too_long": ErrorCode.LENGTH,
-    "union_tag_invalid": ErrorCode.UNKNOWN_NAME,
+    **dict.fromkeys(
+        ("union_tag_invalid", "literal_error", "enum"), ErrorCode.UNKNOWN_NAME
+    ),
     **dict.fromkeys(
         ("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
         ErrorCode.RANGE,

@@ -87,7 +87,8 @@ def optimize(
         Give the same answer for the same input and seed on every run: one worker, and
         `time_limit` counted in deterministic time units unless `deterministic_limit` is given.
     heuristics : sequence of str or callable, or None
-        The heuristics to run, and no others: names, functions of your own, or where such a function
+        The heuristics to run, and no others (searches such as ``list-sweep`` are among them, so
+        values may be worse without): names, functions of your own, or where such a function
         is (``package.module:function``, ``path/to/file.py:function``). None: all that apply. What a
         function takes and returns: ``docs/heuristics.md``.
     more_heuristics : sequence of str or callable

@@ -134,7 +134,12 @@ class SolveOptions:
     workers: Workers = None
     seed: Seed = 0
     heuristics: Annotated[
-        str | None, value("A,B", "Run only these heuristics [all].")
+        str | None,
+        value(
+            "A,B",
+            "Run only these heuristics. Searches such as list-sweep are among them: without these, "
+            "values may be worse [all].",
+        ),
     ] = None
     more_heuristics: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import MaxLen
 from pydantic import AfterValidator, Field
 
-from ppsolve.models.documents.base import StrictModel, describe
+from ppsolve.models.documents.base import StrictModel, describe, error_at
 from ppsolve.models.documents.errors import ErrorCode, InputError
 from ppsolve.models.instances import Instance
 from ppsolve.models.kinds.pipeline.instance import PipelineInstance
@@ -32,7 +32,7 @@ def _known(name: str) -> str:
     try:
         return known_heuristic(name).name
     except InputError as error:
-        raise ValueError(error.message) from None
+        raise error_at((), error.message, error.code) from None
 
 
 HeuristicName = Annotated[str, AfterValidator(_known)]

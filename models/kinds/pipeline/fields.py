@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from ppsolve.models.documents.base import StrictModel, Whole, describe
+from ppsolve.models.documents.base import StrictModel, Whole, describe, error_at
 from ppsolve.models.documents.errors import ErrorCode, InputError, did_you_mean
 from ppsolve.models.documents.measures import Bandwidth, ByteCount, MemoryAmount, Time
 from ppsolve.models.kinds.pipeline.entries import (
@@ -39,9 +39,11 @@ class ExplicitPlacement(StrictModel):
 
 def _placement(value: Any) -> Any:
     if isinstance(value, str) and value not in NAMED_PLACEMENTS:
-        raise ValueError(
+        raise error_at(
+            (),
             f'expected a known placement, got "{value}"'
-            + did_you_mean(value, NAMED_PLACEMENTS)
+            + did_you_mean(value, NAMED_PLACEMENTS),
+            ErrorCode.UNKNOWN_NAME,
         )
     if not isinstance(value, str | dict | ExplicitPlacement):
         names = ", ".join(NAMED_PLACEMENTS)
