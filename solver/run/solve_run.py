@@ -30,7 +30,7 @@ from ppsolve.solver.run.step import Outcome, Step, Steps, Stop, Turn
 from ppsolve.solver.run.task import Task
 from ppsolve.solver.structure.holds import MemoryInfeasible
 
-OUT_OF_TIME = "not run to its end: the time limit was reached"
+OUT_OF_TIME = "stopped by the time limit"
 
 UNCONDITIONAL = {StopReason.INFEASIBLE, StopReason.DISAGREEMENT, StopReason.INTERRUPTED}
 """Reasons that what is known afterwards does not outweigh."""

@@ -212,7 +212,10 @@ def with_profiles(family: FamilyFigures) -> list[rows.PerformanceProfile]:
 
 def _alarms(report: Report) -> Iterator[Section]:
     if report.contradictions:
-        note = "These answers cannot all be right: please report them with their instances."
+        note = (
+            "These answers cannot all be right: please report them with their instances, "
+            "if none is of a function of your own."
+        )
         table = table_of(report.contradictions, *CONTRADICTIONS)
         yield Section("Contradictions", (note,), table, is_alarm=True)
     if report.comparison is not None:
