@@ -26,7 +26,7 @@ SECONDS = 1
 
 MORE = {
     "a pipeline": "[Heuristics](../heuristics.md), [gaps found](../gaps.md)",
-    "open memory modes": "[It does not fit](../how-to/memory.md)",
+    "open memory modes": "[Fit into memory](../how-to/memory.md)",
     "layers": "[Layers](../instances.md#layers)",
     "K-FAC": "[K-FAC work in pipeline bubbles](../kfac.md)",
     "a program": "[Overlap of computation and communication](../overlap.md)",

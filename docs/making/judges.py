@@ -79,7 +79,7 @@ JUDGES = (
 
 def table(rows: Iterable[dict[str, str]]) -> str:
     """Return the table of what each version was held to."""
-    lines = ["| runtime | version | held to it |", "| --- | --- | --- |"]
+    lines = ["| runtime | version | tested against it |", "| --- | --- | --- |"]
     for row in rows:
         release = row["version"]
         if row["package"] == "megatron-core":

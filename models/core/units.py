@@ -31,7 +31,7 @@ SIZES = (
 
 _NUMBERS = frozenset({int, float, Decimal})
 _DEEPEST = 12  # no field lies deeper
-UNDECLARED = ', no "unit" is declared here, as "memory" of a pipeline may'
+UNDECLARED = ' (a unit needs a "unit" beside it, such as memory.unit)'
 
 _AMOUNT = re.compile(rf"({AMOUNT}) *([a-zA-Z/]+)")
 _SECOND = re.compile(r"([num]?)(?:ano|illi)?-?s(?:ec(?:ond)?s?)?")

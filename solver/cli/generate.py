@@ -49,7 +49,10 @@ def generate_command(
         ),
     ] = None,
     unequal: Annotated[
-        Text, _text("Draw lengths of micro-batches: 0.6, or 0.6:normal.")
+        Text,
+        _text(
+            "Draw lengths of micro-batches, log-normal with this sigma; 0.6:normal for normal."
+        ),
     ] = None,
     placement: Annotated[
         Text, _text("linear, interleaved, ..., or devices 0,1,1,0.")

@@ -172,8 +172,8 @@ def convert_pipefisher(
     """
     if not allow_pickle:
         raise InputError(
-            "expected --allow-pickle: pickles can run code when other programs read them; "
-            "this reader runs none and takes numbers only, and reads them only when told to",
+            "expected --allow-pickle: pickles can run code. This reader runs none, and takes "
+            "numbers only, but has to be told",
             code=ErrorCode.MISSING,
         )
     files, warnings = timeline_files(paths)

@@ -18,7 +18,7 @@ class StepParams:
     """Shares of the time that is left for each step of a run."""
 
     bounds_share: float = (
-        0.15  # after which no further bound is sought; one at work gets as much
+        0.15  # then no further bound begins; the one that runs gets as much again
     )
     greedy_share: float = 0.5  # for heuristics that do not search
     search_share: float = 0.3  # for each heuristic that searches

@@ -164,9 +164,7 @@ def _sentence(curve: Curve) -> str:
         first, last = solved[0], solved[-1]
         if first.value and last.value is not None:
             saved = 1 - float(last.value) / float(first.value)
-            text += (
-                f". From {_place(first)} to {_place(last)} memory buys {percent(saved)}"
-            )
+            text += f". From {_place(first)} to {_place(last)} the value falls by {percent(saved)}"
     return text + "."
 
 

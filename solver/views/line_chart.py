@@ -179,7 +179,7 @@ class LineChart:
         points = [point for series in self.series for point in series.marked]
         ranges = any(point.low not in (None, point.high) for point in points)
         meanings = {
-            "x to y: x reached, y never passed": ranges,
+            "x to y: x is reached, y cannot be exceeded": ranges,
             "at most y: no schedule made": any(point.low is None for point in points),
             "x: proved best": self.has_limits and any(p.low == p.high for p in points),
             "*: the choice": any(series.has_choice for series in self.series),

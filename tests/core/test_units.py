@@ -182,8 +182,8 @@ def test_a_request_for_a_plan_counts_bytes() -> None:
     [
         (
             {"memory": {"capacity": "80GB", "activation": 1}},
-            'memory.capacity: expected a plain number, no "unit" is declared here, as "memory" of '
-            'a pipeline may, got the text "80GB"',
+            'memory.capacity: expected a plain number (a unit needs a "unit" beside it, such as '
+            'memory.unit), got the text "80GB"',
         ),
         (
             {"memory": {"unit": "GB", "capacity": "80gb", "activation": 1}},

@@ -323,7 +323,7 @@ class TestLineCharts:
 
     def test_one_line_says_what_the_figures_mean(self):
         best, choice = "x: proved best", "*: the choice"
-        reached = "x to y: x reached, y never passed"
+        reached = "x to y: x is reached, y cannot be exceeded"
         proved = "at most y: no schedule made"
         assert drawn(self.MIXED, 110).splitlines()[-1] == f"{reached}; {proved}; {best}"
         assert chart_of(Series("b", [], [Point(2, 25)])).legend == proved
