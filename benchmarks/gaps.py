@@ -155,12 +155,12 @@ def measure_uneven(options: argparse.Namespace) -> str:
 
 def with_sweep(instance: ppsolve.Instance, result: Result) -> Result:
     """Return a result with `list-sweep` run apart, where a proof came before it."""
-    others = [entry for entry in result.heuristics if entry.name != SWEEP]
-    entry = ppsolve.simulate(instance, SWEEP)
-    if len(others) < len(result.heuristics) or entry.value is None or not result.value:
+    if SWEEP in gaps_of(result) or not result.value:
         return result
-    entry = entry.model_copy(update={"gap": entry.value / result.value - 1})
-    return result.model_copy(update={"heuristics": (*others, entry)})
+    entry = ppsolve.simulate(instance, SWEEP)
+    gap = None if entry.value is None else entry.value / result.value - 1
+    entry = entry.model_copy(update={"gap": gap})
+    return result.model_copy(update={"heuristics": (*result.heuristics, entry)})
 
 
 def heuristic_rows(results: list[Result]) -> Iterable[list[object]]:
